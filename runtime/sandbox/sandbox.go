@@ -95,6 +95,8 @@ type Command struct {
 	Env []string
 	// Dir is the working directory in the guest.
 	Dir string
+	// Files are written in the guest before the command starts.
+	Files []File
 	// Stdin, when not nil, is read until EOF and sent to the command.
 	Stdin io.Reader
 	// KillGrace is how long after the main process ended the output streams
@@ -102,6 +104,12 @@ type Command struct {
 	KillGrace time.Duration
 	// Sink receives the output.
 	Sink Sink
+}
+
+// File is a small file that a command brings along.
+type File struct {
+	Path string `json:"path"` // absolute, in the guest
+	Data []byte `json:"data"`
 }
 
 // Stream tells stdout from stderr.

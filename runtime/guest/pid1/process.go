@@ -1,0 +1,228 @@
+package pid1
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"mediasandbox/runtime/guest"
+)
+
+// process is one command: its main process and, through the cgroup, all its
+// descendants.
+type process struct {
+	id             string
+	host           *Init
+	cgroup         string
+	pid            int
+	stdout, stderr *stream
+	outR, errR     *os.File
+
+	// main is closed when the main process has been reaped into status.
+	main   chan struct{}
+	status syscall.WaitStatus
+
+	// stdin is nil when the command has none.
+	stdin *input
+
+	// mu guards exited.
+	mu     sync.Mutex
+	exited *guest.Exited
+}
+
+func newProcess(id string, host *Init) *process {
+	return &process{
+		id: id, host: host, main: make(chan struct{}),
+		stdout: newStream(id, 1, host), stderr: newStream(id, 2, host),
+	}
+}
+
+func (p *process) stream(id uint8) *stream {
+	switch id {
+	case 1:
+		return p.stdout
+	case 2:
+		return p.stderr
+	}
+	return nil
+}
+
+// pipes makes the descriptors that the child starts with.
+func (p *process) pipes(withStdin bool) ([]*os.File, error) {
+	var child []*os.File
+	stdin, err := os.Open(os.DevNull)
+	if withStdin {
+		var w *os.File
+		stdin, w, err = os.Pipe()
+		p.stdin = newInput(p.id, w, p.host)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make stdin: %w", err)
+	}
+	child = append(child, stdin)
+	for _, end := range []**os.File{&p.outR, &p.errR} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			closeAll(child)
+			return nil, fmt.Errorf("make an output pipe: %w", err)
+		}
+		*end = r
+		child = append(child, w)
+	}
+	return child, nil
+}
+
+// follow carries the output and reports the end.
+func (p *process) follow(graceMillis int64) {
+	var filled sync.WaitGroup
+	for s, r := range map[*stream]*os.File{p.stdout: p.outR, p.stderr: p.errR} {
+		filled.Go(func() { s.fill(r) })
+		go s.send()
+	}
+	drained := make(chan struct{})
+	go func() { filled.Wait(); close(drained) }()
+	go p.finish(drained, time.Duration(graceMillis)*time.Millisecond)
+}
+
+// finish waits for the main process, gives what it left behind the grace time,
+// ends that, and reports.
+func (p *process) finish(drained <-chan struct{}, grace time.Duration) {
+	<-p.main
+	select {
+	case <-drained:
+	case <-time.After(grace):
+	}
+	p.killAll()
+	p.drain(drained, grace)
+	p.outR.Close()
+	p.errR.Close()
+	p.removeCgroup()
+	e := guest.Exited{Proc: p.id, Code: p.status.ExitStatus()}
+	if p.status.Signaled() {
+		e.Code, e.Signal = -1, int(p.status.Signal())
+	}
+	p.report(e)
+}
+
+// drain waits until the pipes are empty. Everything that could write is dead by
+// now, unless it left the cgroup: such a process must not hold the command
+// open. A host that is slow or away is waited for, so that no byte is lost.
+func (p *process) drain(drained <-chan struct{}, grace time.Duration) {
+	for {
+		select {
+		case <-drained:
+			return
+		case <-time.After(max(grace, 100*time.Millisecond)):
+		}
+		if !p.stdout.full() && !p.stderr.full() {
+			p.outR.Close()
+			p.errR.Close()
+			<-drained
+			return
+		}
+	}
+}
+
+// refuse reports a command that could not be started, as a shell would.
+func (p *process) refuse(err error) {
+	code := 126
+	var se *startError
+	if errors.As(err, &se) {
+		code = se.code
+	}
+	p.removeCgroup()
+	p.stderr.note("sandbox: " + err.Error() + "\n")
+	p.stdout.finish()
+	p.stderr.finish()
+	go p.stdout.send()
+	go p.stderr.send()
+	go p.report(guest.Exited{Proc: p.id, Code: code})
+}
+
+// report tells the host the end, after all output has arrived there.
+func (p *process) report(e guest.Exited) {
+	e.Stdout, e.Stderr = p.stdout.wait(), p.stderr.wait()
+	p.mu.Lock()
+	p.exited = &e
+	p.mu.Unlock()
+	p.tell(e)
+}
+
+// tell reports the end; what a lost connection swallows, resumed tells again.
+func (p *process) tell(e guest.Exited) { _ = p.host.sendJSON(guest.KindExited, e) }
+
+// resumed tells the end again to a host that may have missed it.
+func (p *process) resumed() {
+	p.mu.Lock()
+	e := p.exited
+	p.mu.Unlock()
+	if e != nil {
+		go p.tell(*e)
+	}
+}
+
+func (p *process) ended(status syscall.WaitStatus) {
+	p.status = status
+	close(p.main)
+}
+
+func (p *process) pause() {
+	p.stdout.pause()
+	p.stderr.pause()
+}
+
+// discard frees what nobody will ask for again.
+func (p *process) discard() {
+	p.stdout.drop()
+	p.stderr.drop()
+	if p.stdin != nil {
+		p.stdin.close()
+	}
+}
+
+func (p *process) signal(sig unix.Signal) {
+	select {
+	case <-p.main:
+	default:
+		if p.pid > 0 {
+			_ = unix.Kill(-p.pid, sig) // it may be ending this moment
+		}
+	}
+}
+
+// killAll ends every process of the command's cgroup.
+func (p *process) killAll() {
+	if p.cgroup == "" {
+		return
+	}
+	// The guest may have removed the cgroup; then the process group is what
+	// is left to end.
+	if err := os.WriteFile(filepath.Join(p.cgroup, "cgroup.kill"), []byte("1"), 0); err != nil {
+		p.signal(unix.SIGKILL)
+	}
+}
+
+// removeCgroup removes the command's cgroup once its last process is reaped.
+func (p *process) removeCgroup() {
+	if p.cgroup == "" {
+		return
+	}
+	for wait := time.Millisecond; wait < time.Second; wait *= 2 {
+		if err := os.Remove(p.cgroup); err == nil || os.IsNotExist(err) {
+			return
+		}
+		time.Sleep(wait)
+	}
+}
+
+func (p *process) input(data []byte) {
+	if p.stdin != nil {
+		p.stdin.write(data)
+	}
+}
