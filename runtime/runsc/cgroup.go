@@ -1,0 +1,110 @@
+package runsc
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// cgroups is what the host offers to bound sandboxes with.
+type cgroups struct {
+	usable bool
+	// reason says why not.
+	reason string
+	// roots are the mount points to look below: one for v2, one a controller
+	// for v1.
+	roots []string
+	v2    bool
+}
+
+const (
+	cgroupMount = "/sys/fs/cgroup"
+	// cgroupParent holds the sandboxes of every daemon on the host.
+	cgroupParent = "media-sandbox"
+)
+
+// detectCgroups tries what runsc will do: make a group that bounds memory.
+func detectCgroups(log *slog.Logger) cgroups {
+	c := cgroups{roots: []string{cgroupMount}}
+	if _, err := os.Stat(filepath.Join(cgroupMount, "cgroup.controllers")); err == nil {
+		c.v2 = true
+	} else {
+		c.roots = nil
+		for _, controller := range []string{"memory", "cpu", "cpuacct", "cpuset", "pids", "blkio", "devices", "freezer", "systemd"} {
+			if _, err := os.Stat(filepath.Join(cgroupMount, controller, "cgroup.procs")); err == nil {
+				c.roots = append(c.roots, filepath.Join(cgroupMount, controller))
+			}
+		}
+	}
+	if err := c.probe(); err != nil {
+		c.reason = err.Error()
+		log.Warn("sandboxes run without memory, CPU and process limits", "reason", c.reason)
+		return c
+	}
+	c.usable = true
+	return c
+}
+
+func (c cgroups) probe() error {
+	root := filepath.Join(cgroupMount, "memory")
+	if c.v2 {
+		root = cgroupMount
+		controllers, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
+		if err != nil || !strings.Contains(string(controllers), "memory") {
+			return fmt.Errorf("cgroup v2 offers no memory controller (it has %q)", strings.TrimSpace(string(controllers)))
+		}
+	}
+	probe := filepath.Join(root, cgroupParent, "probe-"+strconv.Itoa(os.Getpid()))
+	if err := os.MkdirAll(probe, 0o755); err != nil {
+		return fmt.Errorf("cgroups can't be made: %w", err)
+	}
+	if err := os.Remove(probe); err != nil {
+		return fmt.Errorf("cgroups can't be removed: %w", err)
+	}
+	return nil
+}
+
+func (c cgroups) path(id string) string { return "/" + cgroupParent + "/" + id }
+
+// oomKilled tells whether the kernel ended the sandbox for its memory limit.
+// It must be asked before the group is removed.
+func (c cgroups) oomKilled(id string) bool {
+	file := filepath.Join(cgroupMount, "memory", cgroupParent, id, "memory.oom_control")
+	if c.v2 {
+		file = filepath.Join(cgroupMount, cgroupParent, id, "memory.events")
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return false // no group, so no limit that could have been exceeded
+	}
+	for line := range strings.Lines(string(text)) {
+		if n, ok := strings.CutPrefix(line, "oom_kill "); ok {
+			return strings.TrimSpace(n) != "0"
+		}
+	}
+	return false
+}
+
+// remove takes the sandbox's groups away, and the parent with the last one.
+func (c cgroups) remove(id string) error {
+	var errs []error
+	for _, root := range c.roots {
+		errs = append(errs, removeGroup(filepath.Join(root, cgroupParent, id)))
+		// Busy while another sandbox lives.
+		_ = os.Remove(filepath.Join(root, cgroupParent))
+	}
+	return errors.Join(errs...)
+}
+
+func removeGroup(dir string) error {
+	err := os.Remove(dir)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return fmt.Errorf("remove a cgroup: %w", err)
+}

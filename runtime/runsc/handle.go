@@ -1,0 +1,117 @@
+package runsc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"mediasandbox/runtime/guest"
+	"mediasandbox/runtime/hostproc"
+	"mediasandbox/runtime/sandbox"
+)
+
+// handle is a running sandbox.
+type handle struct {
+	runtime *Runtime
+	spec    sandbox.Spec
+	channel *guest.Host
+	pidfd   *os.File
+	done    chan struct{}
+
+	closeOnce sync.Once
+	// exit is written before done is closed.
+	exit     sandbox.Exit
+	detached chan struct{}
+}
+
+// newHandle waits until the guest's PID 1 has said hello.
+func (r *Runtime) newHandle(ctx context.Context, spec sandbox.Spec, channel *guest.Host, ref hostproc.Ref) (*handle, error) {
+	pidfd, err := ref.Open()
+	if errors.Is(err, hostproc.ErrGone) {
+		return nil, fmt.Errorf("it ended at once: %w", sandbox.ErrGone)
+	}
+	if err != nil {
+		return nil, err
+	}
+	h := &handle{
+		runtime: r, spec: spec, channel: channel, pidfd: pidfd,
+		done: make(chan struct{}), detached: make(chan struct{}),
+	}
+	go h.watch()
+	select {
+	case <-channel.Ready():
+		return h, nil
+	case <-h.done:
+		return nil, fmt.Errorf("it ended while booting: %s: %w", h.exit.Reason, sandbox.ErrGone)
+	case <-ctx.Done():
+		cause := context.Cause(ctx)
+		return nil, errors.Join(cause, h.Detach())
+	}
+}
+
+// watch notices the end of the sandbox.
+func (h *handle) watch() {
+	err := hostproc.Wait(h.pidfd)
+	select {
+	case <-h.detached:
+		return
+	default:
+	}
+	h.exit = sandbox.Exit{Reason: "the sandbox ended"}
+	switch {
+	case err != nil:
+		h.exit.Reason = "the sandbox can't be watched: " + err.Error()
+	case h.runtime.cgroups.oomKilled(h.spec.ID):
+		h.exit = sandbox.Exit{OOM: true, Reason: fmt.Sprintf("the sandbox exceeded its memory limit of %d MiB", h.spec.Limits.MemoryBytes>>20)}
+	}
+	h.channel.Close(sandbox.ErrGone)
+	close(h.done)
+}
+
+// ID implements sandbox.Handle.
+func (h *handle) ID() string { return h.spec.ID }
+
+// Start implements sandbox.Handle.
+func (h *handle) Start(ctx context.Context, id string, cmd sandbox.Command) (sandbox.Process, error) {
+	p, err := h.channel.Start(ctx, id, cmd)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Reattach implements sandbox.Handle.
+func (h *handle) Reattach(ctx context.Context, id string, from sandbox.Offsets, sink sandbox.Sink) (sandbox.Process, error) {
+	p, err := h.channel.Reattach(ctx, id, from, sink)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// OpenForWriting implements sandbox.Handle.
+func (h *handle) OpenForWriting(ctx context.Context, dir string) ([]string, error) {
+	return h.channel.OpenForWriting(ctx, dir)
+}
+
+// Hints implements sandbox.Handle.
+func (h *handle) Hints() <-chan string { return h.channel.Hints() }
+
+// Done implements sandbox.Handle.
+func (h *handle) Done() <-chan struct{} { return h.done }
+
+// Exit implements sandbox.Handle.
+func (h *handle) Exit() sandbox.Exit { return h.exit }
+
+// Detach implements sandbox.Handle.
+func (h *handle) Detach() error {
+	var err error
+	h.closeOnce.Do(func() {
+		close(h.detached)
+		h.channel.Close(errors.New("the daemon let go of the sandbox"))
+		err = h.pidfd.Close()
+	})
+	return err
+}
