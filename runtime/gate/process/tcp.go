@@ -1,0 +1,266 @@
+package process
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/waiter"
+
+	"mediasandbox/runtime/gate/policy"
+)
+
+// copySize is the buffer of one direction of a busy TCP flow. An idle flow
+// holds none.
+const copySize = 128 << 10
+
+var copyBuffers = sync.Pool{New: func() any { b := make([]byte, copySize); return &b }}
+
+// errReset ends a flow that either end cut off.
+var errReset = errors.New("connection reset")
+
+func flowOf(proto policy.Protocol, id stack.TransportEndpointID) policy.Flow {
+	return policy.Flow{Protocol: proto, Addr: netip.AddrFrom4(id.LocalAddress.As4()), Port: id.LocalPort}
+}
+
+// handleTCP deals with one SYN of the guest, in a goroutine of its own. The far
+// end is dialled before the guest is answered, so that the guest learns of a
+// refusal from its own connect and not from a connection that dies.
+func (g *gate) handleTCP(r *tcp.ForwarderRequest) {
+	f := flowOf(policy.TCP, r.ID())
+	if v := g.policy.Load().Decide(f); !v.Allow {
+		g.refuse(f, v.Rule)
+		r.Complete(true)
+		return
+	}
+	others, ok := reserve(&g.flows.tcp, g.limits.TCPFlows)
+	if !ok {
+		g.refuse(f, policy.RuleFlowLimit)
+		r.Complete(true)
+		return
+	}
+	defer g.flows.tcp.Add(-1)
+	conn, err := g.dial("tcp4", f)
+	if err != nil {
+		// Silence where the far end was silent: the guest's own timeout, and
+		// its own retransmissions, mean what they mean on a host.
+		r.Complete(!isTimeout(err))
+		return
+	}
+	var wq waiter.Queue
+	ep, terr := r.CreateEndpoint(&wq)
+	r.Complete(terr != nil)
+	if terr != nil {
+		abortConn(conn.(*net.TCPConn))
+		return
+	}
+	t := &tcpFlow{ep: ep, wq: &wq, conn: conn.(*net.TCPConn), size: bufferFor(others), gone: make(chan struct{})}
+	if !g.flows.add(t) {
+		t.abort()
+		return
+	}
+	defer g.flows.remove(t)
+	t.run()
+}
+
+func isTimeout(err error) bool {
+	var ne net.Error
+	return errors.Is(err, unix.ETIMEDOUT) || errors.As(err, &ne) && ne.Timeout()
+}
+
+// tcpFlow joins the guest's connection, which ends in the stack, and the
+// host's.
+type tcpFlow struct {
+	ep   tcpip.Endpoint
+	wq   *waiter.Queue
+	conn *net.TCPConn
+	size int
+
+	cut  sync.Once
+	gone chan struct{}
+}
+
+// Keep-alives find far ends that vanished without a word. Neither a guest nor
+// a person notices the traffic.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 2 * time.Minute, Interval: 30 * time.Second, Count: 4}
+
+// run copies both ways until both ends are done, or one is cut off.
+func (t *tcpFlow) run() {
+	so := t.ep.SocketOptions()
+	so.SetReceiveBufferSize(int64(t.size), true)
+	so.SetSendBufferSize(int64(t.size), true)
+	so.SetDelayOption(false)
+	if err := t.conn.SetKeepAliveConfig(keepAlive); err != nil {
+		t.abort()
+		return
+	}
+	done := make(chan error, 2)
+	go func() { done <- t.guestToHost() }()
+	go func() { done <- t.hostToGuest() }()
+	for range 2 {
+		if err := <-done; err != nil {
+			t.abort()
+		}
+	}
+	t.ep.Close()
+	// Both directions were shut down, or the connection was aborted: closing
+	// frees the descriptor and can tell nobody anything.
+	_ = t.conn.Close()
+}
+
+// abort resets both ends.
+func (t *tcpFlow) abort() {
+	t.cut.Do(func() {
+		close(t.gone)
+		abortConn(t.conn)
+		t.ep.Abort()
+	})
+}
+
+// abortConn closes so that the far end sees a reset.
+func abortConn(c *net.TCPConn) {
+	// Either call fails only on a connection that is closed already.
+	_ = c.SetLinger(0)
+	_ = c.Close()
+}
+
+// wait waits for the guest's end to change.
+func (t *tcpFlow) wait(changed <-chan struct{}) error {
+	select {
+	case <-changed:
+		return nil
+	case <-t.gone:
+		return errReset
+	}
+}
+
+// guestToHost copies until the guest shuts its side down, and passes that on.
+func (t *tcpFlow) guestToHost() error {
+	entry, ready := waiter.NewChannelEntry(waiter.ReadableEvents | waiter.EventHUp | waiter.EventErr)
+	t.wq.EventRegister(&entry)
+	defer t.wq.EventUnregister(&entry)
+	for {
+		if t.ep.Readiness(waiter.ReadableEvents|waiter.EventHUp|waiter.EventErr) == 0 {
+			if err := t.wait(ready); err != nil {
+				return err
+			}
+			continue
+		}
+		end, err := t.moveToHost(ready)
+		if err != nil {
+			return err
+		}
+		if end {
+			return t.conn.CloseWrite()
+		}
+	}
+}
+
+// moveToHost moves what can be had from the guest at once.
+func (t *tcpFlow) moveToHost(ready <-chan struct{}) (end bool, err error) {
+	buf := copyBuffers.Get().(*[]byte)
+	defer copyBuffers.Put(buf)
+	w := tcpip.SliceWriter(*buf)
+	res, terr := t.ep.Read(&w, tcpip.ReadOptions{})
+	switch terr.(type) {
+	case nil:
+	case *tcpip.ErrWouldBlock:
+		return false, t.wait(ready)
+	case *tcpip.ErrClosedForReceive:
+		return true, nil
+	default:
+		return false, errReset
+	}
+	_, err = t.conn.Write((*buf)[:res.Count])
+	return false, err
+}
+
+// hostToGuest copies until the far end shuts its side down, and passes that on.
+func (t *tcpFlow) hostToGuest() error {
+	raw, err := t.conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	entry, writable := waiter.NewChannelEntry(waiter.WritableEvents | waiter.EventHUp | waiter.EventErr)
+	t.wq.EventRegister(&entry)
+	defer t.wq.EventUnregister(&entry)
+	for {
+		buf, n, err := readWhenReady(raw.Read)
+		if err == nil && n > 0 {
+			err = t.writeToGuest((*buf)[:n], writable)
+		}
+		if buf != nil {
+			copyBuffers.Put(buf)
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			if terr := t.ep.Shutdown(tcpip.ShutdownWrite); terr != nil {
+				return errReset
+			}
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// readWhenReady reads once there is something to read, and takes a buffer only
+// then. The caller returns the buffer to copyBuffers.
+func readWhenReady(read func(func(uintptr) bool) error) (buf *[]byte, n int, err error) {
+	var errno error
+	err = read(func(fd uintptr) bool {
+		if buf == nil {
+			buf = copyBuffers.Get().(*[]byte)
+		}
+		if n, errno = readFD(fd, *buf); errno != unix.EAGAIN {
+			return true
+		}
+		copyBuffers.Put(buf)
+		buf = nil
+		return false
+	})
+	switch {
+	case err != nil:
+		return buf, 0, err
+	case errno != nil:
+		return buf, 0, os.NewSyscallError("read", errno)
+	case n == 0:
+		return buf, 0, io.EOF
+	}
+	return buf, n, nil
+}
+
+func readFD(fd uintptr, b []byte) (n int, err error) {
+	for {
+		if n, err = unix.Read(int(fd), b); err != unix.EINTR {
+			return n, err
+		}
+	}
+}
+
+func (t *tcpFlow) writeToGuest(b []byte, writable <-chan struct{}) error {
+	var r bytes.Reader
+	r.Reset(b)
+	for r.Len() > 0 {
+		_, terr := t.ep.Write(&r, tcpip.WriteOptions{})
+		switch terr.(type) {
+		case nil:
+		case *tcpip.ErrWouldBlock:
+			if err := t.wait(writable); err != nil {
+				return err
+			}
+		default:
+			return errReset
+		}
+	}
+	return nil
+}
