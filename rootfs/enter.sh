@@ -4,6 +4,7 @@
 # so everything mounted here goes when the shell does. The environment is the
 # image's.
 set -eu
+umask 022
 tree=$1 mode=$2 script=$3
 shift 3
 

@@ -17,6 +17,10 @@ func (w *work) steps(ctx context.Context) (Image, error) {
 	if err := os.Mkdir(out, 0o755); err != nil {
 		return Image{}, fmt.Errorf("make the build directory: %w", err)
 	}
+	// Whatever the caller's umask: the daemon's helpers read images too.
+	if err := os.Chmod(out, 0o755); err != nil {
+		return Image{}, fmt.Errorf("make the build directory: %w", err)
+	}
 	inside := inside{tree: root, recipe: w.recipe, log: w.log}
 	var manifest Manifest
 	for _, step := range []struct {
@@ -44,7 +48,7 @@ func (w *work) bootstrap(ctx context.Context, root string) error {
 		return err
 	}
 	argv := []string{
-		"/bin/sh", "-c", `mount -t proc proc /proc && exec "$@"`, "sh",
+		"/bin/sh", "-c", `umask 022 && mount -t proc proc /proc && exec "$@"`, "sh",
 		"mmdebstrap", "--mode=root", "--format=directory", "--variant=" + w.recipe.Variant,
 		"--components=" + strings.Join(w.recipe.Components, ","),
 		`--aptopt=APT::Install-Recommends "false"`,
