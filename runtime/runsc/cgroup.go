@@ -1,6 +1,8 @@
 package runsc
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,17 +22,17 @@ type cgroups struct {
 	// for v1.
 	roots []string
 	v2    bool
+	// parent holds the sandboxes of this run directory, and of no other, so
+	// that two daemons on a host never remove it under each other.
+	parent string
 }
 
-const (
-	cgroupMount = "/sys/fs/cgroup"
-	// cgroupParent holds the sandboxes of every daemon on the host.
-	cgroupParent = "media-sandbox"
-)
+const cgroupMount = "/sys/fs/cgroup"
 
 // detectCgroups tries what runsc will do: make a group that bounds memory.
-func detectCgroups(log *slog.Logger) cgroups {
-	c := cgroups{roots: []string{cgroupMount}}
+func detectCgroups(runDir string, log *slog.Logger) cgroups {
+	sum := sha256.Sum256([]byte(runDir))
+	c := cgroups{roots: []string{cgroupMount}, parent: "media-sandbox-" + hex.EncodeToString(sum[:4])}
 	if _, err := os.Stat(filepath.Join(cgroupMount, "cgroup.controllers")); err == nil {
 		c.v2 = true
 	} else {
@@ -59,24 +61,25 @@ func (c cgroups) probe() error {
 			return fmt.Errorf("cgroup v2 offers no memory controller (it has %q)", strings.TrimSpace(string(controllers)))
 		}
 	}
-	probe := filepath.Join(root, cgroupParent, "probe-"+strconv.Itoa(os.Getpid()))
+	probe := filepath.Join(root, c.parent, "probe-"+strconv.Itoa(os.Getpid()))
 	if err := os.MkdirAll(probe, 0o755); err != nil {
 		return fmt.Errorf("cgroups can't be made: %w", err)
 	}
 	if err := os.Remove(probe); err != nil {
 		return fmt.Errorf("cgroups can't be removed: %w", err)
 	}
+	_ = os.Remove(filepath.Dir(probe)) // busy while a sandbox of an earlier daemon lives
 	return nil
 }
 
-func (c cgroups) path(id string) string { return "/" + cgroupParent + "/" + id }
+func (c cgroups) path(id string) string { return "/" + c.parent + "/" + id }
 
 // oomKilled tells whether the kernel ended the sandbox for its memory limit.
 // It must be asked before the group is removed.
 func (c cgroups) oomKilled(id string) bool {
-	file := filepath.Join(cgroupMount, "memory", cgroupParent, id, "memory.oom_control")
+	file := filepath.Join(cgroupMount, "memory", c.parent, id, "memory.oom_control")
 	if c.v2 {
-		file = filepath.Join(cgroupMount, cgroupParent, id, "memory.events")
+		file = filepath.Join(cgroupMount, c.parent, id, "memory.events")
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -94,9 +97,9 @@ func (c cgroups) oomKilled(id string) bool {
 func (c cgroups) remove(id string) error {
 	var errs []error
 	for _, root := range c.roots {
-		errs = append(errs, removeGroup(filepath.Join(root, cgroupParent, id)))
+		errs = append(errs, removeGroup(filepath.Join(root, c.parent, id)))
 		// Busy while another sandbox lives.
-		_ = os.Remove(filepath.Join(root, cgroupParent))
+		_ = os.Remove(filepath.Join(root, c.parent))
 	}
 	return errors.Join(errs...)
 }

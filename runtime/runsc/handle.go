@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"mediasandbox/runtime/guest"
 	"mediasandbox/runtime/hostproc"
 	"mediasandbox/runtime/sandbox"
@@ -17,6 +19,7 @@ type handle struct {
 	runtime *Runtime
 	spec    sandbox.Spec
 	channel *guest.Host
+	ref     hostproc.Ref
 	pidfd   *os.File
 	done    chan struct{}
 
@@ -36,7 +39,7 @@ func (r *Runtime) newHandle(ctx context.Context, spec sandbox.Spec, channel *gue
 		return nil, err
 	}
 	h := &handle{
-		runtime: r, spec: spec, channel: channel, pidfd: pidfd,
+		runtime: r, spec: spec, channel: channel, ref: ref, pidfd: pidfd,
 		done: make(chan struct{}), detached: make(chan struct{}),
 	}
 	go h.watch()
@@ -79,7 +82,7 @@ func (h *handle) Start(ctx context.Context, id string, cmd sandbox.Command) (san
 	if err != nil {
 		return nil, err
 	}
-	return p, nil
+	return h.guard(p), nil
 }
 
 // Reattach implements sandbox.Handle.
@@ -88,7 +91,46 @@ func (h *handle) Reattach(ctx context.Context, id string, from sandbox.Offsets, 
 	if err != nil {
 		return nil, err
 	}
-	return p, nil
+	return h.guard(p), nil
+}
+
+// guarded is a process whose SIGKILL may be the kernel's, for memory. Usually
+// the kernel then kills the sentry; sometimes only what ran the process. The
+// sandbox has lost its promise either way, and ends.
+type guarded struct {
+	sandbox.Process
+	done   chan struct{}
+	status sandbox.Status
+}
+
+func (h *handle) guard(p sandbox.Process) sandbox.Process {
+	g := &guarded{Process: p, done: make(chan struct{})}
+	go func() {
+		defer close(g.done)
+		<-p.Done()
+		g.status = p.Status()
+		if g.status.Signal != int(unix.SIGKILL) || !h.runtime.cgroups.oomKilled(h.spec.ID) {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
+		defer cancel()
+		if err := h.ref.Kill(ctx); err != nil {
+			h.runtime.cfg.Log.Error("end a sandbox that ran out of memory", "sandbox", h.spec.ID, "error", err)
+			return
+		}
+		<-h.done
+		g.status = sandbox.Status{Code: -1, Err: sandbox.ErrGone}
+	}()
+	return g
+}
+
+// Done implements sandbox.Process.
+func (g *guarded) Done() <-chan struct{} { return g.done }
+
+// Status implements sandbox.Process.
+func (g *guarded) Status() sandbox.Status {
+	<-g.done
+	return g.status
 }
 
 // OpenForWriting implements sandbox.Handle.

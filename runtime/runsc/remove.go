@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"mediasandbox/runtime/hostproc"
 	"mediasandbox/runtime/sandbox"
 )
@@ -37,6 +39,24 @@ func (r *Runtime) Remove(ctx context.Context, id string) error {
 	}
 	if err := os.RemoveAll(r.dir(id)); err != nil {
 		return fmt.Errorf("remove sandbox %s: %w", id, err)
+	}
+	return r.removeShared()
+}
+
+// removeShared removes, with the last sandbox, the empty network namespace
+// that runsc pins for all its gofers. A sandbox that starts this moment makes
+// it anew.
+func (r *Runtime) removeShared() error {
+	entries, err := os.ReadDir(filepath.Join(r.cfg.RunDir, "sandboxes"))
+	if err != nil || len(entries) > 0 {
+		return err
+	}
+	pin := filepath.Join(r.cfg.RunDir, "state", "null-netns")
+	if err := unix.Unmount(pin, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("unpin the gofers' network namespace: %w", err)
+	}
+	if err := os.Remove(pin); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("unpin the gofers' network namespace: %w", err)
 	}
 	return nil
 }

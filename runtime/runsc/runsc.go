@@ -75,7 +75,7 @@ func New(cfg Config) (*Runtime, error) {
 			return nil, fmt.Errorf("make the runtime's directory: %w", err)
 		}
 	}
-	return &Runtime{cfg: cfg, cgroups: detectCgroups(cfg.Log)}, nil
+	return &Runtime{cfg: cfg, cgroups: detectCgroups(cfg.RunDir, cfg.Log)}, nil
 }
 
 // LimitsEnforced tells whether the host lets the runtime bound memory, CPU and
@@ -188,11 +188,6 @@ func (r *Runtime) Adopt(ctx context.Context, spec sandbox.Spec) (sandbox.Handle,
 	}
 	if !ref.Alive() {
 		return nil, fmt.Errorf("adopt sandbox %s: %w", spec.ID, sandbox.ErrGone)
-	}
-	if n, ok := r.cfg.Network.(sandbox.NetworkAdopter); ok {
-		if err := n.Adopt(ctx, spec.ID, spec.Network); err != nil {
-			return nil, fmt.Errorf("adopt sandbox %s: its network: %w", spec.ID, err)
-		}
 	}
 	ln, err := listen(filepath.Join(r.dir(spec.ID), "ctl"))
 	if err != nil {

@@ -52,9 +52,3 @@ type Attachment struct {
 	// Resolver answers the guest's DNS queries.
 	Resolver netip.Addr
 }
-
-// NetworkAdopter is a Network with something to watch: it is told of each
-// sandbox that an earlier daemon attached and that still runs.
-type NetworkAdopter interface {
-	Adopt(ctx context.Context, id string, policy NetworkPolicy) error
-}
