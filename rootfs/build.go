@@ -185,7 +185,7 @@ func removeTree(dir string) error {
 // explain adds to a build's error what to do about it.
 func (w *work) explain(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
-		return fmt.Errorf("build the image: interrupted (%w); nothing is left of it; to start over, %s", cause, buildHint)
+		return fmt.Errorf("build the image: %w (%v): nothing is left of it; to start over, %s", ctx.Err(), cause, buildHint)
 	}
 	if w.log == nil {
 		return fmt.Errorf("build the image: %w", err)

@@ -1,12 +1,13 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
+	"maps"
 	"slices"
+	"strconv"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/urfave/cli/v2"
 
 	"mediasandbox/rootfs"
@@ -19,38 +20,43 @@ func imageCommand() *cli.Command {
 		Name:  "cache-dir",
 		Usage: "keep images in `DIR` (default: $" + rootfs.CacheEnv + ", else the system's cache)",
 	}
-	asJSON := &cli.BoolFlag{Name: "json", Usage: "print one JSON object"}
-	return &cli.Command{
+	return verb(&cli.Command{
 		Name:  "image",
 		Usage: "build, verify and describe the image that sandboxes boot from",
 		Subcommands: []*cli.Command{
-			{
+			verb(&cli.Command{
 				Name:      "build",
 				Usage:     "build the image, unless the one of this version's recipe is there",
 				ArgsUsage: " ",
 				Flags: []cli.Flag{
-					cacheDir, asJSON,
+					cacheDir, jsonFlag(),
 					&cli.StringFlag{Name: "mirror", Usage: "take packages from the Debian archive at `URL`"},
 					&cli.BoolFlag{Name: "force", Usage: "build it again"},
 				},
 				Action: imageBuild,
-			},
-			{
+			}),
+			verb(&cli.Command{
 				Name:      "verify",
 				Usage:     "read a whole image and compare it with its manifest",
 				ArgsUsage: "[PATH]",
-				Flags:     []cli.Flag{cacheDir, asJSON},
+				Flags:     []cli.Flag{cacheDir, jsonFlag()},
 				Action:    imageVerify,
-			},
-			{
+			}),
+			verb(&cli.Command{
 				Name:      "info",
 				Usage:     "show what is in an image",
 				ArgsUsage: "[PATH]",
-				Flags:     []cli.Flag{cacheDir, asJSON},
+				Flags:     []cli.Flag{cacheDir, jsonFlag()},
 				Action:    imageInfo,
-			},
+			}),
 		},
-	}
+		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return usagef("there is no verb %q: see `sandboxctl image --help`", c.Args().First())
+			}
+			return cli.ShowSubcommandHelp(c)
+		},
+	})
 }
 
 // imageReport is what the image verbs print with --json.
@@ -66,7 +72,7 @@ type imageReport struct {
 
 func imageBuild(c *cli.Context) error {
 	if c.Args().Present() {
-		return cli.Exit(fmt.Sprintf("image build takes no argument, but got %q", c.Args().First()), 2)
+		return usagef("image build takes no argument, but got %q", c.Args().First())
 	}
 	dir, err := rootfs.CacheDir(c.String("cache-dir"))
 	if err != nil {
@@ -82,8 +88,8 @@ func imageBuild(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if imageJSON(c) {
-		return printImageJSON(c.App.Writer, imageReport{
+	if wantJSON(c) {
+		return printJSON(c, imageReport{
 			Type: "image", Path: result.Image.Path, Built: &result.Built,
 			Seconds: result.Took.Seconds(), Manifest: result.Image.Manifest,
 		})
@@ -105,8 +111,8 @@ func imageVerify(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if imageJSON(c) {
-		return printImageJSON(c.App.Writer, imageReport{
+	if wantJSON(c) {
+		return printJSON(c, imageReport{
 			Type: "image", Path: image.Path, Verified: true, Manifest: image.Manifest,
 		})
 	}
@@ -124,16 +130,16 @@ func imageInfo(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if imageJSON(c) {
-		return printImageJSON(c.App.Writer, imageReport{Type: "image", Path: image.Path, Manifest: image.Manifest})
+	if wantJSON(c) {
+		return printJSON(c, imageReport{Type: "image", Path: image.Path, Manifest: image.Manifest})
 	}
-	return printImageInfo(c.App.Writer, image)
+	return printImageInfo(c, image)
 }
 
 // imagePath is the PATH argument, else the image of this version's recipe.
 func imagePath(c *cli.Context) (string, error) {
 	if c.NArg() > 1 {
-		return "", cli.Exit(fmt.Sprintf("image %s takes one path, but got %d", c.Command.Name, c.NArg()), 2)
+		return "", usagef("image %s takes one path, but got %d", c.Command.Name, c.NArg())
 	}
 	if c.NArg() == 1 {
 		return c.Args().First(), nil
@@ -149,37 +155,18 @@ func imagePath(c *cli.Context) (string, error) {
 	return image.Path, nil
 }
 
-// imageJSON says whether --json was given, here or before the verb.
-func imageJSON(c *cli.Context) bool {
-	return slices.ContainsFunc(c.Lineage(), func(c *cli.Context) bool { return c.Bool("json") })
-}
-
-func printImageJSON(w io.Writer, report imageReport) error {
-	return json.NewEncoder(w).Encode(report)
-}
-
-func printImageInfo(w io.Writer, image rootfs.Image) error {
+// printImageInfo shows what an image is made of, for people.
+func printImageInfo(c *cli.Context, image rootfs.Image) error {
 	m := image.Manifest
-	lines := [][2]string{
-		{"path", image.Path},
-		{"size", fmt.Sprintf("%.0f MB", float64(m.Image.Size)/1e6)},
-		{"sha256", m.Image.SHA256},
-		{"recipe", m.RecipeDigest},
-		{"suite", m.Suite + " " + m.Architecture},
-		{"packages", fmt.Sprint(len(m.Packages))},
+	t := newTable(c.App.Writer)
+	t.row("path", image.Path)
+	t.row("size", humanize.IBytes(uint64(m.Image.Size)))
+	t.row("sha256", m.Image.SHA256)
+	t.row("recipe", m.RecipeDigest)
+	t.row("suite", m.Suite+" "+m.Architecture)
+	t.row("packages", strconv.Itoa(len(m.Packages)))
+	for _, name := range slices.Sorted(maps.Keys(m.Tools)) {
+		t.row(name, m.Tools[name])
 	}
-	var tools []string
-	for name := range m.Tools {
-		tools = append(tools, name)
-	}
-	slices.Sort(tools)
-	for _, name := range tools {
-		lines = append(lines, [2]string{name, m.Tools[name]})
-	}
-	for _, line := range lines {
-		if _, err := fmt.Fprintf(w, "%-12s %s\n", line[0], line[1]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return t.flush()
 }
