@@ -32,8 +32,11 @@ var gateBinary string
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
 func testMain(m *testing.M) int {
-	if len(os.Args) > 1 && os.Args[1] == guestVerb {
-		return guestMain(os.Args[2:])
+	if code, ok := badGate(); ok {
+		return code
+	}
+	if len(os.Args) > 1 && os.Args[1] == daemonVerb {
+		return playDaemon(os.Args[2:])
 	}
 	if os.Geteuid() != 0 {
 		fmt.Fprintln(os.Stderr, "the gate's tests make network namespaces: run them as root")
@@ -256,8 +259,8 @@ func (w *world) resolver(zone map[string][]dns.RR) {
 	}
 }
 
-// manager returns a Manager whose gates have the world as their host.
-func (w *world) manager(change func(*Config)) *Manager {
+// config returns a configuration whose gates have the world as their host.
+func (w *world) config(change func(*Config)) Config {
 	w.t.Helper()
 	conf := filepath.Join(w.dir, "resolv.conf")
 	w.must(os.WriteFile(conf, []byte("search lan\nnameserver "+resolverAddr+"\n"), 0o644))
@@ -268,9 +271,20 @@ func (w *world) manager(change func(*Config)) *Manager {
 	if change != nil {
 		change(&cfg)
 	}
-	m, err := New(cfg)
+	return cfg
+}
+
+// manager returns a Manager of that configuration.
+func (w *world) manager(change func(*Config)) *Manager {
+	w.t.Helper()
+	m, err := New(w.config(change))
 	w.must(err)
-	w.t.Cleanup(func() { w.must(m.Close()) })
+	w.t.Cleanup(func() {
+		w.must(m.Close())
+		if l := w.count(m.cfg.RunDir); l != (leftovers{}) {
+			w.t.Errorf("the test left: %+v", l)
+		}
+	})
 	return m
 }
 

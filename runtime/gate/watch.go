@@ -164,7 +164,9 @@ func (m *Manager) keep(ctx context.Context, id string, g *gateProcess) {
 			}
 			delay = min(max(2*delay, firstDelay), maxDelay)
 			var err error
-			if g, err = m.restart(ctx, id); err == nil {
+			// Begun is finished: a daemon that stops now must not take with it
+			// a gate that was about to work.
+			if g, err = m.restart(context.WithoutCancel(ctx), id); err == nil {
 				break
 			}
 			if ctx.Err() != nil {

@@ -21,6 +21,9 @@ const (
 	refusalBurst = 200
 )
 
+// timeFormat is RFC 3339 with all its nanoseconds, so that it sorts as text.
+const timeFormat = "2006-01-02T15:04:05.000000000Z07:00"
+
 // refusalLog writes a line for every refusal, as its rate allows. It has two
 // files and fills them in turn.
 type refusalLog struct {
@@ -58,7 +61,7 @@ func (l *refusalLog) add(proto string, dst netip.AddrPort, name, rule string) er
 		return nil
 	}
 	line, err := json.Marshal(handover.Refusal{
-		Time:       time.Now().UTC().Format(time.RFC3339Nano),
+		Time:       time.Now().UTC().Format(timeFormat),
 		Protocol:   proto,
 		Addr:       dst.Addr(),
 		Port:       dst.Port(),

@@ -57,11 +57,17 @@ func newFrame(src tcpip.Address, proto tcpip.TransportProtocolNumber, payload in
 }
 
 // resetFor answers a TCP segment as a closed port would (RFC 9293, 3.10.7.1).
+// No stack takes a segment that says it comes from a broadcast address, so for
+// what is no host's address the answer is an ICMP error, which ends a connect
+// just as soon.
 func resetFor(p packet) []byte {
 	seg := header.TCP(p.ip[header.IPv4MinimumSize:])
 	flags := seg.Flags()
 	if flags.Contains(header.TCPFlagRst) {
 		return nil
+	}
+	if !routable(p.flow.Addr) {
+		return unreachable(p.ip, header.ICMPv4PortUnreachable)
 	}
 	fields := header.TCPFields{
 		SrcPort:    seg.DestinationPort(),
