@@ -173,7 +173,12 @@ func removeTree(dir string) error {
 	if err != nil {
 		return fmt.Errorf("remove the build directory: %w", err)
 	}
-	if strings.Contains(string(mounts), " "+dir+"/") {
+	// The kernel names mounts by their real path.
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return fmt.Errorf("remove the build directory: %w", err)
+	}
+	if strings.Contains(string(mounts), " "+real+"/") {
 		return fmt.Errorf("remove the build directory: something is mounted below %s: unmount it, then build again", dir)
 	}
 	if err := os.RemoveAll(dir); err != nil {
