@@ -1,0 +1,41 @@
+# make demo | test | build | image | bench | clean: see README.md.
+GO      ?= go
+BIN     := bin
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+GVISOR  := $(shell $(GO) list -m -f '{{.Version}}' gvisor.dev/gvisor)
+
+export CGO_ENABLED = 0
+export PATH := $(PATH):/usr/local/go/bin
+
+LDFLAGS       = -s -w -X mediasandbox/internal/version.version=$(VERSION)
+RUNSC_LDFLAGS = -s -w -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR)
+
+.PHONY: build deps image demo test test-fresh check clean
+
+build:
+	$(GO) build -trimpath -ldflags "$(RUNSC_LDFLAGS)" -o $(BIN)/runsc ./cmd/runsc
+	$(GO) build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/ ./cmd/sandboxd ./cmd/sandboxctl ./cmd/sandbox-gate
+	$(GO) build -trimpath -ldflags "-s -w" -o $(BIN)/init/sandbox-init ./cmd/sandbox-init
+
+# What the host needs beside Go: to build the image, and to run the tests.
+deps:
+	@scripts/deps
+
+image: deps build
+	$(BIN)/sandboxctl image build
+
+demo: image
+	@scripts/demo
+
+check:
+	@test -z "$$(gofmt -l cmd daemon internal rootfs runtime skills uploader)" || { gofmt -l cmd daemon internal rootfs runtime skills uploader; exit 1; }
+	$(GO) vet ./...
+
+test: image check
+	scripts/test
+
+test-fresh:
+	scripts/test-fresh
+
+clean:
+	rm -rf $(BIN) demo-output

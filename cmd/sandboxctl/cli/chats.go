@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"mediasandbox/daemon/api"
+)
+
+func chatsCommand() *cli.Command {
+	return verb(&cli.Command{
+		Name: "chats", Usage: "list, make and delete chats",
+		Flags:  []cli.Flag{jsonFlag()},
+		Action: listChats,
+		Subcommands: []*cli.Command{
+			verb(&cli.Command{
+				Name: "new", Usage: "make a chat", ArgsUsage: "[ID]",
+				Flags: []cli.Flag{
+					jsonFlag(),
+					&cli.StringFlag{Name: "title", Usage: "a `TITLE` for people"},
+					&cli.StringFlag{Name: "net", Usage: "what its sandboxes may reach: `MODE` public or none", Value: "public"},
+				},
+				Action: newChat,
+			}),
+			verb(&cli.Command{
+				Name: "rm", Usage: "delete a chat with its sandbox, cells and files", ArgsUsage: "ID",
+				Action: func(c *cli.Context) error {
+					id, err := argument(c, "chat")
+					if err != nil {
+						return err
+					}
+					return connect(c).DeleteChat(c.Context, id)
+				},
+			}),
+		},
+	})
+}
+
+func listChats(c *cli.Context) error {
+	if c.Args().Present() {
+		return usagef("chats knows no %q: see `sandboxctl chats --help`", c.Args().First())
+	}
+	chats, err := connect(c).Chats(c.Context)
+	if err != nil {
+		return err
+	}
+	if wantJSON(c) {
+		return printList(c, chats)
+	}
+	t := newTable(c.App.Writer, "CHAT", "TITLE", "NETWORK", "CELLS", "AGE", "SANDBOX")
+	for _, chat := range chats {
+		t.row(chat.ID, chat.Title, chat.Network, strconv.Itoa(chat.Cells), age(chat.CreatedAt), sandboxText(chat.Sandbox))
+	}
+	return t.flush()
+}
+
+func sandboxText(s *api.Sandbox) string {
+	switch {
+	case s == nil:
+		return "none"
+	case s.ExpiresAt == nil:
+		return "busy"
+	}
+	return fmt.Sprintf("idle, removed in %s", max(0, time.Until(*s.ExpiresAt)).Round(time.Second))
+}
+
+func newChat(c *cli.Context) error {
+	if c.NArg() > 1 {
+		return usagef("give at most one id: see `sandboxctl chats new --help`")
+	}
+	chat, err := connect(c).CreateChat(c.Context, api.NewChat{ID: c.Args().First(), Title: c.String("title"), Network: c.String("net")})
+	if err != nil {
+		return err
+	}
+	if wantJSON(c) {
+		return printJSON(c, chat)
+	}
+	_, err = fmt.Fprintln(c.App.Writer, chat.ID)
+	return err
+}

@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/urfave/cli/v2"
+
+	"mediasandbox/daemon/api"
+)
+
+func infoCommand() *cli.Command {
+	return verb(&cli.Command{
+		Name: "info", Usage: "show the daemon: version, image, limits, how busy it is",
+		Flags: []cli.Flag{jsonFlag()},
+		Action: func(c *cli.Context) error {
+			info, err := connect(c).Info(c.Context)
+			if err != nil {
+				return err
+			}
+			if wantJSON(c) {
+				return printJSON(c, info)
+			}
+			return printInfo(c, info)
+		},
+	})
+}
+
+func printInfo(c *cli.Context, i api.Info) error {
+	limits := i.Limits
+	bound := fmt.Sprintf("%s memory, %g CPUs, %d processes", humanize.IBytes(uint64(limits.MemoryBytes)), limits.CPUs, limits.PIDs)
+	if !limits.Enforced {
+		bound = "not enforced: " + limits.Unenforced
+	}
+	account := i.Account
+	if i.Operator {
+		account += " (operator)"
+	}
+	t := newTable(c.App.Writer)
+	for _, row := range [][2]string{
+		{"version", i.Version},
+		{"running since", i.StartedAt.Local().Format(time.RFC1123)},
+		{"account", account},
+		{"state", i.StateDir},
+		{"image", fmt.Sprintf("%s (%s, sha256 %.12s…)", i.Image.Path, humanize.IBytes(uint64(i.Image.Size)), i.Image.SHA256)},
+		{"store", i.Store},
+		{"a command", fmt.Sprintf("timeout %g s, at most %g s; %s of each stream kept", limits.DefaultTimeout, limits.MaxTimeout, humanize.IBytes(uint64(limits.OutputBytes)))},
+		{"a sandbox", bound + fmt.Sprintf("; removed %g s after its last command", limits.IdleLife)},
+		{"now", fmt.Sprintf("%d sandboxes, %d running commands, %d uploads waiting", i.Sandboxes, i.Running, i.UploadWait)},
+	} {
+		t.row(row[0], row[1])
+	}
+	return t.flush()
+}

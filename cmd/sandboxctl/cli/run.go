@@ -1,0 +1,218 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"mediasandbox/daemon/api"
+	"mediasandbox/daemon/client"
+)
+
+func runCommand() *cli.Command {
+	return verb(&cli.Command{
+		Name:      "run",
+		Usage:     "run a command in the chat's sandbox and collect what it writes to /outputs",
+		ArgsUsage: "(-c PYTHON | -f SCRIPT [ARG…] | -- ARGV…)",
+		Description: `Examples:
+   sandboxctl run --in clip.mp4 -- ffmpeg -i /inputs/clip.mp4 -ss 2 -c copy /outputs/cut.mp4
+   sandboxctl run --in photo.png -c 'from PIL import Image; Image.open("/inputs/photo.png").rotate(90, expand=True).save("/outputs/turned.png")'
+   sandboxctl run --in '#1' -f edit.py 1080`,
+		Flags: []cli.Flag{
+			chatFlag(),
+			&cli.StringFlag{Name: "python", Aliases: []string{"c"}, Usage: "run this Python `SOURCE`"},
+			&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "run the Python `SCRIPT` of this host; - reads it from stdin"},
+			&cli.StringSliceFlag{Name: "in", Usage: "put a `FILE` of this host, or the cell '#N', under /inputs"},
+			&cli.StringSliceFlag{Name: "env", Usage: "add `KEY=VALUE` to the environment"},
+			&cli.StringFlag{Name: "dir", Usage: "working `DIRECTORY` in the sandbox", DefaultText: "/workspace"},
+			&cli.DurationFlag{Name: "timeout", Usage: "end it after this `DURATION`, at most 10m", DefaultText: "5m"},
+			&cli.StringFlag{Name: "label", Usage: "group its cells under this `LABEL`"},
+			&cli.StringFlag{Name: "kind", Usage: "the `PILL` of its cells, if not the one found out: video-edit, frame-extract, image-edit, audio-edit or file"},
+			&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "print the command's id and return"},
+			&cli.BoolFlag{Name: "json", Usage: "print JSON, one object a line; the last is the command"},
+		},
+		Action: run,
+	})
+}
+
+func run(c *cli.Context) error {
+	req, err := newRequest(c)
+	if err != nil {
+		return err
+	}
+	cl, chat := connect(c), c.String("chat")
+	if req.Inputs, err = putInputs(c, cl, chat); err != nil {
+		return err
+	}
+	cmd, err := cl.Start(c.Context, chat, req)
+	if err != nil {
+		return err
+	}
+	if c.Bool("detach") {
+		if wantJSON(c) {
+			return printJSON(c, cmd)
+		}
+		_, err := fmt.Fprintln(c.App.Writer, cmd.ID)
+		return err
+	}
+	return followToEnd(c, cl, chat, cmd.ID)
+}
+
+// newRequest builds the request from flags and arguments.
+func newRequest(c *cli.Context) (api.NewCommand, error) {
+	req := api.NewCommand{Dir: c.String("dir"), Label: c.String("label"), Kind: api.Pill(c.String("kind"))}
+	ways := 0
+	if c.IsSet("python") {
+		ways++
+		req.Python, req.Args = c.String("python"), c.Args().Slice()
+	}
+	if c.IsSet("file") {
+		ways++
+		source, err := readScript(c, c.String("file"))
+		if err != nil {
+			return req, err
+		}
+		req.Python, req.Script, req.Args = source, filepath.Base(c.String("file")), c.Args().Slice()
+	}
+	if ways == 0 && c.NArg() > 0 {
+		ways++
+		req.Argv = c.Args().Slice()
+	}
+	if ways != 1 {
+		return req, usagef("give exactly one of -c PYTHON, -f SCRIPT and -- ARGV…: see `sandboxctl run --help`")
+	}
+	if c.IsSet("timeout") {
+		if c.Duration("timeout") <= 0 {
+			return req, usagef("timeout %s is not positive", c.Duration("timeout"))
+		}
+		req.Timeout = c.Duration("timeout").Seconds()
+	}
+	req.Env = make(map[string]string)
+	for _, kv := range c.StringSlice("env") {
+		k, v, ok := strings.Cut(kv, "=")
+		if !ok {
+			return req, usagef("environment %q is not KEY=VALUE", kv)
+		}
+		req.Env[k] = v
+	}
+	return req, nil
+}
+
+func readScript(c *cli.Context, path string) (string, error) {
+	if path == "-" {
+		text, err := io.ReadAll(io.LimitReader(c.App.Reader, api.MaxSource+1))
+		if err != nil {
+			return "", fmt.Errorf("read stdin: %w", err)
+		}
+		return string(text), nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", usagef("%v", err)
+	}
+	if len(text) == 0 {
+		return "", usagef("script %s is empty", path)
+	}
+	return string(text), nil
+}
+
+// putInputs uploads what --in names and returns the request's inputs.
+func putInputs(c *cli.Context, cl *client.Client, chat string) ([]string, error) {
+	var inputs []string
+	seen := make(map[string]string)
+	for _, in := range c.StringSlice("in") {
+		if strings.HasPrefix(in, "#") {
+			inputs = append(inputs, in)
+			continue
+		}
+		name := filepath.Base(in)
+		if other, ok := seen[name]; ok {
+			return nil, usagef("%s and %s would both be /inputs/%s: rename one of them", other, in, name)
+		}
+		seen[name] = in
+		inputs = append(inputs, name)
+	}
+	for name, path := range seen {
+		if err := putOne(c, cl, chat, path, "/inputs/"+name); err != nil {
+			return nil, err
+		}
+	}
+	return inputs, nil
+}
+
+func putOne(c *cli.Context, cl *client.Client, chat, from, to string) error {
+	f, st, err := openInput(from)
+	if err != nil {
+		return err
+	}
+	r, done := progress(c, f, st.Size(), filepath.Base(from))
+	_, err = cl.PutFile(c.Context, chat, to, r)
+	done()
+	return errors.Join(err, f.Close())
+}
+
+// cancelTimeout bounds the cancelling of a command on Ctrl-C.
+const cancelTimeout = 15 * time.Second
+
+// followToEnd shows a command's output live, then its cells, and returns how
+// it ended. An interrupt cancels the command.
+func followToEnd(c *cli.Context, cl *client.Client, chat, id string) error {
+	cmd, err := cl.Output(c.Context, chat, id, true, outputPrinter(c))
+	if errors.Is(err, context.Canceled) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context), cancelTimeout)
+		defer cancel()
+		if err := cl.Kill(ctx, chat, id, 0); err != nil {
+			return fmt.Errorf("cancel the command: %w", err)
+		}
+		return exitStatus{exitInterrupt, "interrupted: the command was canceled"}
+	}
+	if err != nil {
+		return err
+	}
+	if wantJSON(c) {
+		if err := printJSON(c, cmd); err != nil {
+			return err
+		}
+		return endOf(cmd)
+	}
+	if cmd.FilesLost {
+		fmt.Fprintln(c.App.ErrWriter, "note: the chat's earlier sandbox was gone, and its files with it")
+	}
+	if err := printCells(c, c.App.ErrWriter, cmd.Cells); err != nil {
+		return err
+	}
+	for _, s := range cmd.Skipped {
+		fmt.Fprintf(c.App.ErrWriter, "not published: /outputs/%s: %s\n", s.Path, s.Reason)
+	}
+	return endOf(cmd)
+}
+
+// outputPrinter writes a command's streams to ours.
+func outputPrinter(c *cli.Context) func(api.OutputChunk) error {
+	next := map[string]int64{}
+	return func(chunk api.OutputChunk) error {
+		if wantJSON(c) {
+			return printJSON(c, struct {
+				Type string `json:"type"`
+				api.OutputChunk
+			}{"output", chunk})
+		}
+		if gap := chunk.Offset - next[chunk.Stream]; gap > 0 {
+			fmt.Fprintf(c.App.ErrWriter, "[%d bytes of %s were dropped]\n", gap, chunk.Stream)
+		}
+		next[chunk.Stream] = chunk.Offset + int64(len(chunk.Data))
+		w := c.App.Writer
+		if chunk.Stream == "stderr" {
+			w = c.App.ErrWriter
+		}
+		_, err := w.Write(chunk.Data)
+		return err
+	}
+}

@@ -1,0 +1,278 @@
+// Package api holds what crosses the daemon's socket: wire types, error codes
+// and paths. It is a leaf: server, client and CLI all import it, and it
+// imports nothing of ours. The OpenAPI document is produced from these types,
+// so their `doc` tags are the API's reference.
+package api
+
+import (
+	"regexp"
+	"time"
+)
+
+// DefaultSocket is where the daemon listens when nothing else is said.
+const DefaultSocket = "/run/media-sandbox/api.sock"
+
+// SocketEnv names the environment variable that overrides DefaultSocket.
+const SocketEnv = "MEDIA_SANDBOX_SOCKET"
+
+// AccountHeader names the account a request acts for. Only operators may name
+// another than their own.
+const AccountHeader = "Media-Sandbox-Account"
+
+// DefaultChat is the chat of a caller that names none.
+const DefaultChat = "default"
+
+// ValidID is what a chat's id looks like.
+var ValidID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+// Defaults and bounds of the product.
+const (
+	DefaultTimeout = 300 * time.Second
+	MaxTimeout     = 600 * time.Second
+	// MaxSource is the longest Python source or shell line in bytes.
+	MaxSource = 1 << 20
+	// MaxArgs bounds argv and env together, in bytes.
+	MaxArgs = 128 << 10
+)
+
+// State is where a command is in its life.
+type State string
+
+// The states. A command ends in exactly one of those after Running.
+const (
+	StateQueued    State = "queued"
+	StateRunning   State = "running"
+	StateSucceeded State = "succeeded"
+	StateFailed    State = "failed"
+	StateTimedOut  State = "timed_out"
+	StateCanceled  State = "canceled"
+	StateOOMKilled State = "oom_killed"
+	StateLost      State = "lost"
+)
+
+// Ended tells whether the state is a last one.
+func (s State) Ended() bool { return s != StateQueued && s != StateRunning }
+
+// Pill is the kind of work a cell shows.
+type Pill string
+
+// The pills.
+const (
+	PillVideoEdit    Pill = "video-edit"
+	PillFrameExtract Pill = "frame-extract"
+	PillImageEdit    Pill = "image-edit"
+	PillAudioEdit    Pill = "audio-edit"
+	PillFile         Pill = "file"
+)
+
+// Pills lists them all, for help texts and checks.
+func Pills() []Pill {
+	return []Pill{PillVideoEdit, PillFrameExtract, PillImageEdit, PillAudioEdit, PillFile}
+}
+
+// Chat is one conversation of an account.
+type Chat struct {
+	ID        string    `json:"id" doc:"Names the chat within its account."`
+	Account   string    `json:"account" doc:"Owner of the chat."`
+	Title     string    `json:"title,omitempty" doc:"For people."`
+	Network   string    `json:"network" enum:"public,none" doc:"What the chat's sandboxes may reach."`
+	CreatedAt time.Time `json:"created_at"`
+	Sandbox   *Sandbox  `json:"sandbox,omitempty" doc:"The live sandbox, if there is one."`
+	Cells     int       `json:"cells" doc:"How many ordinals were given."`
+}
+
+// Sandbox is what a chat shows of its live sandbox.
+type Sandbox struct {
+	ID        string    `json:"id"`
+	CreatedAt time.Time `json:"created_at"`
+	// IdleSince is when the last command ended; nil while one runs.
+	IdleSince *time.Time `json:"idle_since,omitempty" doc:"When the last command ended; absent while one runs."`
+	ExpiresAt *time.Time `json:"expires_at,omitempty" doc:"When it is removed with its files if nothing more runs."`
+}
+
+// NewChat asks for a chat.
+type NewChat struct {
+	ID      string `json:"id,omitempty" doc:"1 to 64 of A-Z a-z 0-9 . _ -; chosen by the daemon when absent."`
+	Title   string `json:"title,omitempty" maxLength:"200"`
+	Network string `json:"network,omitempty" enum:"public,none" doc:"Default public."`
+}
+
+// NewCommand asks for a command. Exactly one of Argv, Shell and Python says
+// what to run.
+type NewCommand struct {
+	Argv    []string          `json:"argv,omitempty" doc:"Program and arguments."`
+	Shell   string            `json:"shell,omitempty" doc:"A line for sh -c."`
+	Python  string            `json:"python,omitempty" doc:"Python source."`
+	Script  string            `json:"script,omitempty" doc:"The Python source's file name, as tracebacks show it."`
+	Args    []string          `json:"args,omitempty" doc:"Arguments of the Python source (sys.argv[1:])."`
+	Dir     string            `json:"dir,omitempty" doc:"Working directory in the sandbox; default /workspace."`
+	Env     map[string]string `json:"env,omitempty" doc:"Added to the image's environment."`
+	Timeout float64           `json:"timeout_seconds,omitempty" minimum:"0" doc:"Seconds, at most 600; default 300."`
+	Label   string            `json:"label,omitempty" maxLength:"100" doc:"Groups the cells that come of it."`
+	Kind    Pill              `json:"kind,omitempty" enum:"video-edit,frame-extract,image-edit,audio-edit,file" doc:"The pill of its cells; found out when absent."`
+	Stdin   []byte            `json:"stdin,omitempty" doc:"Input, base64."`
+	Inputs  []string          `json:"inputs,omitempty" doc:"Names below /inputs that it works on, and #ordinal for cells to put there."`
+}
+
+// Command is one process tree run in a sandbox.
+type Command struct {
+	Type      string     `json:"type" enum:"command"`
+	ID        string     `json:"id"`
+	Chat      string     `json:"chat"`
+	Argv      []string   `json:"argv,omitempty"`
+	Shell     string     `json:"shell,omitempty"`
+	Python    string     `json:"python,omitempty"`
+	Script    string     `json:"script,omitempty"`
+	Args      []string   `json:"args,omitempty"`
+	Dir       string     `json:"dir"`
+	Label     string     `json:"label,omitempty"`
+	Kind      Pill       `json:"kind,omitempty"`
+	Inputs    []string   `json:"inputs,omitempty"`
+	State     State      `json:"state"`
+	ExitCode  *int       `json:"exit_code,omitempty" doc:"Of the main process; absent when a signal ended it or it did not end by itself."`
+	Signal    int        `json:"signal,omitempty" doc:"That ended the main process."`
+	Reason    string     `json:"reason,omitempty" doc:"Why it ended in this state, for people."`
+	Timeout   float64    `json:"timeout_seconds"`
+	CreatedAt time.Time  `json:"created_at"`
+	StartedAt *time.Time `json:"started_at,omitempty"`
+	EndedAt   *time.Time `json:"ended_at,omitempty"`
+	Stdout    Output     `json:"stdout"`
+	Stderr    Output     `json:"stderr"`
+	// Fresh is set when the command began in a new sandbox, although the chat
+	// had one before: its files are gone.
+	FilesLost bool   `json:"files_lost,omitempty" doc:"The chat's earlier sandbox, with its files, was gone when this command started."`
+	Image     string `json:"image,omitempty" doc:"Digest of the image it ran on."`
+	Cells     []Cell `json:"cells,omitempty" doc:"Cells that came of it."`
+	// Skipped names outputs that did not become cells, with the reason.
+	Skipped []Skipped `json:"skipped,omitempty" doc:"Outputs that did not become cells."`
+}
+
+// Output describes one stream of a command.
+type Output struct {
+	Bytes     int64 `json:"bytes" doc:"Written by the command."`
+	Truncated bool  `json:"truncated,omitempty" doc:"Whether some of it was dropped."`
+	Dropped   int64 `json:"dropped_bytes,omitempty" doc:"Bytes missing in the middle."`
+}
+
+// Skipped is an output that did not become a cell.
+type Skipped struct {
+	Path   string `json:"path"`
+	Reason string `json:"reason"`
+}
+
+// Cell is one finished output file.
+type Cell struct {
+	Ordinal   int       `json:"ordinal" doc:"Given once in a chat, never again."`
+	Revision  int       `json:"revision" doc:"1, and one more each time the file changed after it was published."`
+	Pill      Pill      `json:"pill"`
+	State     CellState `json:"state"`
+	Chat      string    `json:"chat"`
+	Command   string    `json:"command,omitempty"`
+	Label     string    `json:"label,omitempty"`
+	File      File      `json:"file"`
+	Note      string    `json:"note,omitempty" doc:"What a person should know, such as a name that does not fit the content."`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+// CellState tells whether the file is in the store.
+type CellState string
+
+// The cell states.
+const (
+	CellPending   CellState = "pending"
+	CellPublished CellState = "published"
+	// CellLost is a cell whose file could not be kept.
+	CellLost CellState = "lost"
+)
+
+// File is the file object of a cell.
+type File struct {
+	URL         string  `json:"url,omitempty"`
+	Path        string  `json:"path" doc:"Below /outputs."`
+	Name        string  `json:"file_name"`
+	Size        int64   `json:"file_size" doc:"Bytes."`
+	ContentType string  `json:"content_type" doc:"From the content, not the name."`
+	SHA256      string  `json:"sha256"`
+	Width       int     `json:"width,omitempty" doc:"Pixels."`
+	Height      int     `json:"height,omitempty" doc:"Pixels."`
+	Duration    float64 `json:"duration,omitempty" doc:"Seconds."`
+	FPS         float64 `json:"fps,omitempty"`
+	VideoCodec  string  `json:"video_codec,omitempty"`
+	AudioCodec  string  `json:"audio_codec,omitempty"`
+	PixelFormat string  `json:"pixel_format,omitempty"`
+}
+
+// FileInfo is an entry of a sandbox's files.
+type FileInfo struct {
+	Path     string    `json:"path" doc:"Absolute, in the sandbox."`
+	Size     int64     `json:"size"`
+	Dir      bool      `json:"dir,omitempty"`
+	Mode     string    `json:"mode"`
+	Modified time.Time `json:"modified"`
+}
+
+// Event is something that happened in a chat.
+type Event struct {
+	ID      uint64    `json:"id" doc:"Rises by one within a chat; give it as Last-Event-ID to go on after it."`
+	Type    EventType `json:"type"`
+	Time    time.Time `json:"time"`
+	Command *Command  `json:"command,omitempty"`
+	Cell    *Cell     `json:"cell,omitempty"`
+	Message string    `json:"message,omitempty"`
+}
+
+// EventType names what happened.
+type EventType string
+
+// The event types.
+const (
+	EventCommandState   EventType = "command.state"
+	EventCellPending    EventType = "cell.pending"
+	EventCellPublished  EventType = "cell.published"
+	EventCellLost       EventType = "cell.lost"
+	EventSandboxStarted EventType = "sandbox.started"
+	EventSandboxEnded   EventType = "sandbox.ended"
+)
+
+// OutputChunk is a piece of a command's output. A chunk whose offset is higher
+// than the end of the one before leaves out what the bounded log dropped.
+type OutputChunk struct {
+	Stream string `json:"stream" enum:"stdout,stderr"`
+	Offset int64  `json:"offset" doc:"Bytes of the stream before this chunk."`
+	Data   []byte `json:"data" doc:"base64"`
+}
+
+// Info describes the daemon.
+type Info struct {
+	Version    string    `json:"version"`
+	StartedAt  time.Time `json:"started_at"`
+	Account    string    `json:"account" doc:"That the caller acts for."`
+	Operator   bool      `json:"operator"`
+	StateDir   string    `json:"state_dir"`
+	Image      Image     `json:"image"`
+	Store      string    `json:"store" doc:"local or s3"`
+	Limits     Limits    `json:"limits"`
+	Sandboxes  int       `json:"sandboxes" doc:"Live, of all accounts."`
+	Running    int       `json:"running_commands" doc:"Of all accounts."`
+	UploadWait int       `json:"uploads_waiting"`
+}
+
+// Image names the image that sandboxes boot from.
+type Image struct {
+	Path   string `json:"path"`
+	SHA256 string `json:"sha256"`
+	Size   int64  `json:"size"`
+}
+
+// Limits are those in force.
+type Limits struct {
+	DefaultTimeout float64 `json:"default_timeout_seconds"`
+	MaxTimeout     float64 `json:"max_timeout_seconds"`
+	IdleLife       float64 `json:"idle_life_seconds"`
+	MemoryBytes    int64   `json:"memory_bytes"`
+	CPUs           float64 `json:"cpus"`
+	PIDs           int64   `json:"pids"`
+	OutputBytes    int64   `json:"output_bytes" doc:"Kept of each stream."`
+	Enforced       bool    `json:"cgroups_enforced" doc:"Whether the host lets the daemon bound memory, CPU and processes."`
+	Unenforced     string  `json:"cgroups_reason,omitempty" doc:"Why not."`
+}

@@ -1,0 +1,202 @@
+// Package config is the daemon's configuration: one TOML file, decoded
+// strictly, with a default for everything. Loading has no side effects.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/pelletier/go-toml/v2"
+
+	"mediasandbox/daemon/api"
+)
+
+// DefaultFile is read when it exists and no other is named.
+const DefaultFile = "/etc/media-sandbox/config.toml"
+
+// Config is the whole file.
+type Config struct {
+	// Version of the file's format; 1.
+	Version int    `toml:"version"`
+	Paths   Paths  `toml:"paths"`
+	Limits  Limits `toml:"limits"`
+	Access  Access `toml:"access"`
+	Store   Store  `toml:"store"`
+}
+
+// Paths says where the daemon keeps and finds things.
+type Paths struct {
+	// StateDir is kept for good; RunDir until the host restarts.
+	StateDir string `toml:"state_dir"`
+	RunDir   string `toml:"run_dir"`
+	Socket   string `toml:"socket"`
+	// Image is an EROFS image; empty finds the built one.
+	Image string `toml:"image"`
+	// LibexecDir holds runsc, sandbox-gate and the directory init; empty finds
+	// them beside sandboxd.
+	LibexecDir string `toml:"libexec_dir"`
+}
+
+// Limits of the product; sizes are written like "4GiB", durations like "5m".
+type Limits struct {
+	Memory   Size     `toml:"memory"`
+	CPUs     float64  `toml:"cpus"`
+	PIDs     int64    `toml:"pids"`
+	Overlay  Size     `toml:"overlay"`
+	Output   Size     `toml:"output"`
+	IdleLife Duration `toml:"idle_life"`
+	// Pool is how many booted sandboxes wait for a chat.
+	Pool int `toml:"pool"`
+}
+
+// Access says who may use the socket and act for others.
+type Access struct {
+	// Group owns the socket; empty leaves it to root.
+	Group          string   `toml:"group"`
+	OperatorUIDs   []uint32 `toml:"operator_uids"`
+	OperatorGroups []string `toml:"operator_groups"`
+}
+
+// Store says where cells' files go.
+type Store struct {
+	Kind string `toml:"kind"` // local or s3
+	S3   S3     `toml:"s3"`
+}
+
+// S3 names a bucket. Credentials come from the usual AWS sources, or from the
+// files named here.
+type S3 struct {
+	Bucket        string   `toml:"bucket"`
+	Region        string   `toml:"region"`
+	Endpoint      string   `toml:"endpoint"`
+	Prefix        string   `toml:"prefix"`
+	PathStyle     bool     `toml:"path_style"`
+	PublicBaseURL string   `toml:"public_base_url"`
+	PresignExpiry Duration `toml:"presign_expiry"`
+	StorageClass  string   `toml:"storage_class"`
+	SSE           string   `toml:"sse"`
+	AccessKeyFile string   `toml:"access_key_file"`
+	SecretKeyFile string   `toml:"secret_key_file"`
+}
+
+// Size is a number of bytes.
+type Size int64
+
+// UnmarshalText reads sizes like "512MiB".
+func (s *Size) UnmarshalText(text []byte) error {
+	n, err := humanize.ParseBytes(string(text))
+	if err != nil || n > 1<<62 {
+		return fmt.Errorf("%q is not a size: write it like \"4GiB\"", text)
+	}
+	*s = Size(n)
+	return nil
+}
+
+// Duration is a length of time.
+type Duration time.Duration
+
+// UnmarshalText reads durations like "5m".
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	if err != nil {
+		return fmt.Errorf("%q is not a duration: write it like \"5m\" or \"90s\"", text)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// Default returns the configuration of an empty file.
+func Default() Config {
+	return Config{
+		Version: 1,
+		Paths: Paths{
+			StateDir: "/var/lib/media-sandbox",
+			RunDir:   "/run/media-sandbox",
+			Socket:   api.DefaultSocket,
+		},
+		Limits: Limits{
+			Memory: 4 << 30, CPUs: 2, PIDs: 4096, Overlay: 8 << 30, Output: 16 << 20,
+			IdleLife: Duration(5 * time.Minute), Pool: 1,
+		},
+		Store: Store{Kind: "local", S3: S3{PresignExpiry: Duration(24 * time.Hour)}},
+	}
+}
+
+// Load reads a file over the defaults. An empty name reads DefaultFile if it
+// exists.
+func Load(path string) (Config, error) {
+	name := path
+	if name == "" {
+		name = DefaultFile
+	}
+	text, err := os.ReadFile(name)
+	if errors.Is(err, os.ErrNotExist) && path == "" {
+		return Default(), nil
+	}
+	if err != nil {
+		return Config{}, fmt.Errorf("read configuration: %w", err)
+	}
+	return parse(name, text)
+}
+
+func parse(name string, text []byte) (Config, error) {
+	c := Default()
+	err := toml.NewDecoder(strings.NewReader(string(text))).DisallowUnknownFields().Decode(&c)
+	var strict *toml.StrictMissingError
+	var decode *toml.DecodeError
+	switch {
+	case errors.As(err, &strict):
+		row, _ := strict.Errors[0].Position()
+		return c, fmt.Errorf("%s:%d: unknown key %s", name, row, strings.Join(strict.Errors[0].Key(), "."))
+	case errors.As(err, &decode):
+		row, col := decode.Position()
+		return c, fmt.Errorf("%s:%d:%d: %s", name, row, col, strings.TrimPrefix(decode.Error(), "toml: "))
+	case err != nil:
+		return c, fmt.Errorf("%s: %w", name, err)
+	}
+	if err := c.Validate(); err != nil {
+		return c, fmt.Errorf("%s: %w", name, err)
+	}
+	return c, nil
+}
+
+// maxPresign is the longest that S3 signs a URL for.
+const maxPresign = 7 * 24 * time.Hour
+
+// Validate says what is wrong with the values, one error for all.
+func (c Config) Validate() error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	check(c.Version == 1, "version is %d, this program reads 1", c.Version)
+	for key, path := range map[string]string{
+		"paths.state_dir": c.Paths.StateDir, "paths.run_dir": c.Paths.RunDir, "paths.socket": c.Paths.Socket,
+	} {
+		check(filepath.IsAbs(path), "%s is %q, it must be an absolute path", key, path)
+	}
+	l := c.Limits
+	check(l.Memory >= 256<<20, "limits.memory is %s, it must be at least 256 MiB", humanize.IBytes(uint64(l.Memory)))
+	check(l.CPUs > 0 && l.CPUs <= 1024, "limits.cpus is %g, it must be over 0", l.CPUs)
+	check(l.PIDs >= 64, "limits.pids is %d, it must be at least 64", l.PIDs)
+	check(l.Overlay >= 64<<20, "limits.overlay is %s, it must be at least 64 MiB", humanize.IBytes(uint64(l.Overlay)))
+	check(l.Output >= 64<<10, "limits.output is %s, it must be at least 64 KiB", humanize.IBytes(uint64(l.Output)))
+	check(l.IdleLife >= Duration(time.Second), "limits.idle_life is %s, it must be at least 1s", time.Duration(l.IdleLife))
+	check(l.Pool >= 0 && l.Pool <= 64, "limits.pool is %d, it must be between 0 and 64", l.Pool)
+	check(c.Store.Kind == "local" || c.Store.Kind == "s3", "store.kind is %q, it must be local or s3", c.Store.Kind)
+	if c.Store.Kind == "s3" {
+		check(c.Store.S3.Bucket != "", "store.s3.bucket is missing")
+		check(c.Store.S3.Region != "" || c.Store.S3.Endpoint != "", "store.s3.region is missing")
+		check(c.Store.S3.PresignExpiry > 0 && c.Store.S3.PresignExpiry <= Duration(maxPresign),
+			"store.s3.presign_expiry is %s, it must be at most 168h", time.Duration(c.Store.S3.PresignExpiry))
+		check((c.Store.S3.AccessKeyFile == "") == (c.Store.S3.SecretKeyFile == ""), "store.s3: access_key_file and secret_key_file go together")
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,255 @@
+// Package daemon wires the product together: it is the only room that names
+// concrete implementations. Start reading at New.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/activation"
+	sdnotify "github.com/coreos/go-systemd/v22/daemon"
+	"gvisor.dev/gvisor/pkg/cleanup"
+
+	"mediasandbox/daemon/api"
+	"mediasandbox/daemon/config"
+	"mediasandbox/daemon/httpapi"
+	"mediasandbox/daemon/session"
+	"mediasandbox/daemon/store"
+	"mediasandbox/internal/version"
+	"mediasandbox/rootfs"
+	"mediasandbox/runtime/gate"
+	"mediasandbox/runtime/runsc"
+	"mediasandbox/runtime/sandbox"
+	"mediasandbox/uploader"
+)
+
+// Daemon is the whole service of one state directory.
+type Daemon struct {
+	cfg    config.Config
+	log    *slog.Logger
+	engine *session.Engine
+	server *http.Server
+	ln     net.Listener
+	info   api.Info
+	// undo takes the parts down in the reverse order of their making.
+	undo []func() error
+}
+
+// shutdownTimeout bounds the wait for requests under way.
+const shutdownTimeout = 5 * time.Second
+
+// New makes a daemon that has taken up its earlier state and listens. An
+// ephemeral one removes its sandboxes on Close.
+func New(ctx context.Context, cfg config.Config, ephemeral bool, log *slog.Logger) (*Daemon, error) {
+	d := &Daemon{cfg: cfg, log: log}
+	undo := cleanup.Make(func() {
+		if err := d.Close(); err != nil {
+			log.Error("take down a daemon that did not start", "error", err)
+		}
+	})
+	defer undo.Clean()
+	if os.Geteuid() != 0 {
+		return nil, errors.New("sandboxd needs root: it makes network namespaces, mounts and cgroups")
+	}
+	if err := d.makeDirs(); err != nil {
+		return nil, err
+	}
+	image, err := locateImage(cfg.Paths.Image)
+	if err != nil {
+		return nil, err
+	}
+	st, err := store.Open(filepath.Join(cfg.Paths.StateDir, "state.db"))
+	if err != nil {
+		return nil, err
+	}
+	d.defers(st.Close)
+	run, err := d.newRuntime()
+	if err != nil {
+		return nil, err
+	}
+	if err := d.newEngine(ctx, st, run, image, ephemeral); err != nil {
+		return nil, err
+	}
+	if d.ln, err = listen(cfg); err != nil {
+		return nil, err
+	}
+	d.describe(image, run)
+	d.server = &http.Server{
+		Handler: httpapi.New(httpapi.Config{
+			Engine:    d.engine,
+			Operators: httpapi.Operators{UIDs: cfg.Access.OperatorUIDs, Groups: cfg.Access.OperatorGroups},
+			Info:      func() api.Info { return d.info },
+			Log:       log,
+		}, version.String()),
+		ConnContext:       httpapi.ConnContext,
+		ReadHeaderTimeout: 10 * time.Second,
+	}
+	undo.Release()
+	return d, nil
+}
+
+func (d *Daemon) defers(f func() error) { d.undo = append(d.undo, f) }
+
+func (d *Daemon) makeDirs() error {
+	p := d.cfg.Paths
+	for dir, mode := range map[string]os.FileMode{p.StateDir: 0o700, p.RunDir: 0o755, filepath.Dir(p.Socket): 0o755} {
+		if err := os.MkdirAll(dir, mode); err != nil {
+			return fmt.Errorf("make a directory of the daemon: %w", err)
+		}
+	}
+	return nil
+}
+
+func locateImage(path string) (rootfs.Image, error) {
+	if path != "" {
+		return rootfs.Open(path)
+	}
+	dir, err := rootfs.CacheDir("")
+	if err != nil {
+		return rootfs.Image{}, err
+	}
+	return rootfs.Locate(dir)
+}
+
+func (d *Daemon) libexec(name string) (string, error) {
+	dir := d.cfg.Paths.LibexecDir
+	if dir == "" {
+		exe, err := os.Executable()
+		if err != nil {
+			return "", fmt.Errorf("find the parts of the product: %w", err)
+		}
+		dir = filepath.Dir(exe)
+	}
+	path := filepath.Join(dir, name)
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("find the parts of the product: %w: set paths.libexec_dir", err)
+	}
+	return filepath.Abs(path)
+}
+
+func (d *Daemon) newRuntime() (*runsc.Runtime, error) {
+	paths := make(map[string]string)
+	for _, name := range []string{"runsc", "sandbox-gate", "init"} {
+		path, err := d.libexec(name)
+		if err != nil {
+			return nil, err
+		}
+		paths[name] = path
+	}
+	network, err := gate.New(gate.Config{
+		RunDir: filepath.Join(d.cfg.Paths.RunDir, "gate"), Binary: paths["sandbox-gate"], Log: d.log,
+		OnRestart: func(id, reason string) { d.log.Warn("a gate was restarted", "sandbox", id, "reason", reason) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	d.defers(network.Close)
+	return runsc.New(runsc.Config{
+		Binary: paths["runsc"], InitDir: paths["init"],
+		RunDir: filepath.Join(d.cfg.Paths.RunDir, "runsc"), Network: network, Log: d.log,
+	})
+}
+
+func (d *Daemon) newEngine(ctx context.Context, st *store.Store, run *runsc.Runtime, image rootfs.Image, ephemeral bool) error {
+	spool, err := uploader.OpenSpool(filepath.Join(d.cfg.Paths.StateDir, "spool"))
+	if err != nil {
+		return err
+	}
+	d.defers(spool.Close)
+	blobs, direct, err := d.newBlobs(ctx)
+	if err != nil {
+		return err
+	}
+	l := d.cfg.Limits
+	d.engine, err = session.New(ctx, session.Config{
+		Store: st, Runtime: run, Blobs: blobs, DirectURLs: direct, Spool: spool, StateDir: d.cfg.Paths.StateDir,
+		Image: image.Path, ImageDigest: image.Manifest.Image.SHA256, Env: image.Manifest.Environment,
+		Limits: sandbox.Limits{
+			MemoryBytes: int64(l.Memory), CPUs: l.CPUs, PIDs: l.PIDs, OverlayBytes: int64(l.Overlay),
+		},
+		OutputBytes: int64(l.Output), IdleLife: time.Duration(l.IdleLife), Pool: l.Pool,
+		Ephemeral: ephemeral, Log: d.log,
+	})
+	if err != nil {
+		return err
+	}
+	d.defers(d.engine.Close)
+	return nil
+}
+
+// describe fills what the daemon tells of itself.
+func (d *Daemon) describe(image rootfs.Image, run *runsc.Runtime) {
+	l := d.cfg.Limits
+	enforced, reason := run.LimitsEnforced()
+	d.info = api.Info{
+		Version: version.String(), StartedAt: time.Now().UTC(), StateDir: d.cfg.Paths.StateDir,
+		Image: api.Image{Path: image.Path, SHA256: image.Manifest.Image.SHA256, Size: image.Manifest.Image.Size},
+		Store: d.cfg.Store.Kind,
+		Limits: api.Limits{
+			DefaultTimeout: api.DefaultTimeout.Seconds(), MaxTimeout: api.MaxTimeout.Seconds(),
+			IdleLife: time.Duration(l.IdleLife).Seconds(), MemoryBytes: int64(l.Memory), CPUs: l.CPUs, PIDs: l.PIDs,
+			OutputBytes: int64(l.Output), Enforced: enforced, Unenforced: reason,
+		},
+	}
+}
+
+// Socket is the path that the daemon listens on.
+func (d *Daemon) Socket() string { return d.ln.Addr().String() }
+
+// Run serves until ctx ends.
+func (d *Daemon) Run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() {
+		shut, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+		defer cancel()
+		if err := d.server.Shutdown(shut); err != nil {
+			_ = d.server.Close() // streams that follow for ever are cut; clients reconnect
+		}
+	})
+	defer stop()
+	if _, err := sdnotify.SdNotify(false, sdnotify.SdNotifyReady); err != nil {
+		d.log.Warn("tell systemd that the daemon is ready", "error", err)
+	}
+	d.log.Info("listening", "socket", d.Socket(), "version", version.String())
+	if err := d.server.Serve(d.ln); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve: %w", err)
+	}
+	return nil
+}
+
+// Close takes the daemon down. Sandboxes go on, but for an ephemeral daemon's.
+func (d *Daemon) Close() error {
+	var errs []error
+	if d.server != nil {
+		errs = append(errs, d.server.Close())
+	}
+	if d.ln != nil {
+		if err := d.ln.Close(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	for len(d.undo) > 0 {
+		last := len(d.undo) - 1
+		errs = append(errs, d.undo[last]())
+		d.undo = d.undo[:last]
+	}
+	return errors.Join(errs...)
+}
+
+// listen returns the socket that systemd passed, or makes its own.
+func listen(cfg config.Config) (net.Listener, error) {
+	passed, err := activation.Listeners()
+	if err != nil {
+		return nil, fmt.Errorf("take over systemd's socket: %w", err)
+	}
+	if len(passed) > 0 {
+		return passed[0], nil
+	}
+	return listenUnix(cfg.Paths.Socket, cfg.Access.Group)
+}

@@ -1,0 +1,35 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"mediasandbox/daemon/api"
+)
+
+func (s *server) routeChats() {
+	register(s, op("info", http.MethodGet, "/v1/info", "What this daemon is and allows"),
+		func(ctx context.Context, _ *none) (api.Info, error) {
+			info := s.cfg.Info()
+			c := callerOf(ctx)
+			info.Account, info.Operator = c.account, c.operator
+			info.Sandboxes, info.Running, info.UploadWait = s.cfg.Engine.Counts()
+			return info, nil
+		})
+	register(s, op("create-chat", http.MethodPost, "/v1/chats", "Make a chat"),
+		func(ctx context.Context, in *body[api.NewChat]) (api.Chat, error) {
+			return s.cfg.Engine.CreateChat(callerOf(ctx).account, in.Body)
+		})
+	register(s, op("list-chats", http.MethodGet, "/v1/chats", "List the account's chats"),
+		func(ctx context.Context, _ *none) ([]api.Chat, error) {
+			return s.cfg.Engine.Chats(callerOf(ctx).account)
+		})
+	register(s, op("get-chat", http.MethodGet, "/v1/chats/{chat}", "Show a chat"),
+		func(ctx context.Context, in *ChatPath) (api.Chat, error) {
+			return s.cfg.Engine.Chat(in.key(ctx))
+		})
+	registerEmpty(s, op("delete-chat", http.MethodDelete, "/v1/chats/{chat}", "Delete a chat with its sandbox, records and files"),
+		func(ctx context.Context, in *ChatPath) error {
+			return s.cfg.Engine.DeleteChat(ctx, in.key(ctx))
+		})
+}

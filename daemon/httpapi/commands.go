@@ -1,0 +1,139 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"mediasandbox/daemon/api"
+	"mediasandbox/daemon/outlog"
+	"mediasandbox/daemon/session"
+)
+
+type CommandPath struct {
+	ChatPath
+	Command string `path:"command" maxLength:"64" doc:"The command's id."`
+}
+
+// maxWait bounds one wait, so that an answer comes within a client's patience.
+const maxWait = 600 * time.Second
+
+func (s *server) routeCommands() {
+	e := s.cfg.Engine
+	register(s, op("start-command", http.MethodPost, "/v1/chats/{chat}/commands", "Run a command"),
+		func(ctx context.Context, in *struct {
+			ChatPath
+			Body api.NewCommand
+		}) (api.Command, error) {
+			return e.StartCommand(ctx, in.key(ctx), in.Body)
+		})
+	register(s, op("list-commands", http.MethodGet, "/v1/chats/{chat}/commands", "List a chat's commands, oldest first"),
+		func(ctx context.Context, in *ChatPath) ([]api.Command, error) {
+			return e.Commands(in.key(ctx))
+		})
+	register(s, op("get-command", http.MethodGet, "/v1/chats/{chat}/commands/{command}", "Show a command, once it has ended if asked to wait"),
+		func(ctx context.Context, in *struct {
+			CommandPath
+			Wait float64 `query:"wait" minimum:"0" maximum:"600" doc:"Seconds to wait for its end."`
+		}) (api.Command, error) {
+			if in.Wait == 0 {
+				return e.Command(in.key(ctx), in.Command)
+			}
+			ctx, cancel := context.WithTimeout(ctx, min(maxWait, time.Duration(in.Wait*float64(time.Second))))
+			defer cancel()
+			return e.Wait(ctx, in.key(ctx), in.Command)
+		})
+	registerEmpty(s, op("kill-command", http.MethodPost, "/v1/chats/{chat}/commands/{command}/kill", "Signal a command, or end it as canceled"),
+		func(ctx context.Context, in *struct {
+			CommandPath
+			Signal int `query:"signal" minimum:"0" maximum:"64" doc:"Signal number for the main process; without it the command ends with all its processes."`
+		}) error {
+			return e.Kill(in.key(ctx), in.Command, in.Signal)
+		})
+	s.routeOutput()
+}
+
+type outputRequest struct {
+	CommandPath
+	Stdout int64 `query:"stdout" minimum:"0" doc:"Offset to read stdout from, in bytes."`
+	Stderr int64 `query:"stderr" minimum:"0" doc:"Offset to read stderr from, in bytes."`
+	Follow bool  `query:"follow" doc:"Go on until the command ends."`
+}
+
+func (s *server) routeOutput() {
+	o := op("command-output", http.MethodGet, "/v1/chats/{chat}/commands/{command}/output",
+		"Stream a command's output: events 'output' (OutputChunk) and, last, 'command' (Command)")
+	s.stream(&o, api.OutputChunk{}, api.Command{})
+	huma.Register(s.api, o, func(ctx context.Context, in *outputRequest) (*huma.StreamResponse, error) {
+		key := in.key(ctx)
+		out, closeOut, err := s.cfg.Engine.Output(key, in.Command, "stdout")
+		if err != nil {
+			return nil, s.wire(ctx, err)
+		}
+		errs, closeErrs, err := s.cfg.Engine.Output(key, in.Command, "stderr")
+		if err != nil {
+			return nil, errors.Join(s.wire(ctx, err), closeOut())
+		}
+		return &huma.StreamResponse{Body: func(hc huma.Context) {
+			w := newSSE(hc)
+			err := s.copyOutput(ctx, w, in, key, out, errs)
+			if err := errors.Join(err, closeOut(), closeErrs()); err != nil && !isCanceled(err) {
+				w.fail(s.wire(ctx, err))
+			}
+		}}, nil
+	})
+}
+
+// copyOutput sends both streams as they come, then the command's record.
+func (s *server) copyOutput(ctx context.Context, w *sse, in *outputRequest, key session.ChatKey, out, errs *outlog.Log) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var both sync.WaitGroup
+	results := make([]error, 2)
+	for i, stream := range []struct {
+		name   string
+		log    *outlog.Log
+		offset int64
+	}{{"stdout", out, in.Stdout}, {"stderr", errs, in.Stderr}} {
+		both.Go(func() {
+			if results[i] = copyStream(ctx, w, stream.name, stream.log, stream.offset, in.Follow); results[i] != nil {
+				cancel()
+			}
+		})
+	}
+	both.Wait()
+	if err := errors.Join(results...); err != nil {
+		return err
+	}
+	get := s.cfg.Engine.Command
+	if in.Follow {
+		get = func(k session.ChatKey, id string) (api.Command, error) { return s.cfg.Engine.Wait(ctx, k, id) }
+	}
+	c, err := get(key, in.Command)
+	if err != nil {
+		return err
+	}
+	return w.send("command", "", c)
+}
+
+func copyStream(ctx context.Context, w *sse, name string, log *outlog.Log, offset int64, follow bool) error {
+	buf := make([]byte, 64<<10)
+	for {
+		n, from, err := log.ReadAt(ctx, buf, offset, follow)
+		if errors.Is(err, io.EOF) || (err == nil && n == 0) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := w.send("output", "", api.OutputChunk{Stream: name, Offset: from, Data: buf[:n]}); err != nil {
+			return err
+		}
+		offset = from + int64(n)
+	}
+}

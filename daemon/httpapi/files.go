@@ -1,0 +1,80 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"reflect"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"mediasandbox/daemon/api"
+	"mediasandbox/daemon/session"
+)
+
+type FilePath struct {
+	ChatPath
+	Path string `query:"path" required:"true" maxLength:"4096" doc:"Absolute, below /workspace, /inputs or /outputs."`
+}
+
+func (s *server) routeFiles() {
+	register(s, op("list-files", http.MethodGet, "/v1/chats/{chat}/files", "List a directory of the chat's sandbox"),
+		func(ctx context.Context, in *FilePath) ([]api.FileInfo, error) {
+			return s.cfg.Engine.ListFiles(in.key(ctx), in.Path)
+		})
+	registerEmpty(s, op("remove-file", http.MethodDelete, "/v1/chats/{chat}/files", "Remove a file or a directory"),
+		func(ctx context.Context, in *FilePath) error {
+			return s.cfg.Engine.RemoveFile(in.key(ctx), in.Path)
+		})
+	s.routeRaw(op("put-file", http.MethodPut, "/v1/chats/{chat}/files/content", "Write a file, whole or not at all; the body is its content"), filePathParams, true, s.putFile)
+	s.routeRaw(op("get-file", http.MethodGet, "/v1/chats/{chat}/files/content", "Read a file; ranges are understood"), filePathParams, false, s.getFile)
+}
+
+var filePathParams = []*huma.Param{{
+	Name: "path", In: "query", Required: true, Schema: &huma.Schema{Type: huma.TypeString},
+	Description: "Absolute, below /workspace, /inputs or /outputs.",
+}}
+
+// routeRaw serves a file's bytes beside the library, which would hold them in
+// memory, and documents it all the same.
+func (s *server) routeRaw(o huma.Operation, params []*huma.Param, writes bool, handle http.HandlerFunc) {
+	raw := map[string]*huma.MediaType{"application/octet-stream": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}}
+	o.Parameters = append([]*huma.Param{{Name: "chat", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}}}, params...)
+	o.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: raw}}
+	if writes {
+		o.RequestBody = &huma.RequestBody{Required: true, Content: raw}
+		info := s.api.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[api.FileInfo](), true, "")
+		o.Responses["200"].Content = map[string]*huma.MediaType{"application/json": {Schema: info}}
+	}
+	s.api.OpenAPI().AddOperation(&o)
+	s.mux.HandleFunc(o.Method+" "+o.Path, handle)
+}
+
+func rawKey(r *http.Request) session.ChatKey {
+	return session.ChatKey{Account: callerOf(r.Context()).account, ID: r.PathValue("chat")}
+}
+
+func (s *server) putFile(w http.ResponseWriter, r *http.Request) {
+	info, err := s.cfg.Engine.PutFile(r.Context(), rawKey(r), r.URL.Query().Get("path"), r.Body)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	s.answer(w, r, info)
+}
+
+func (s *server) getFile(w http.ResponseWriter, r *http.Request) {
+	f, info, err := s.cfg.Engine.OpenFile(rawKey(r), r.URL.Query().Get("path"))
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	// What a guest made must not act as a page of this origin.
+	w.Header().Set("Content-Security-Policy", "sandbox")
+	http.ServeContent(w, r, "", info.Modified.Truncate(time.Second), f)
+	if err := f.Close(); err != nil && !errors.Is(err, context.Canceled) {
+		s.cfg.Log.Error("close a file of a sandbox", "error", err)
+	}
+}

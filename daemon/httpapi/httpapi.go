@@ -1,0 +1,120 @@
+// Package httpapi serves the engine over HTTP: routes, decoding, one error
+// writer, event streams. The OpenAPI document at /v1/openapi.json is made from
+// the same registrations, so it can't fall behind.
+//
+// It decides who the caller is (peer.go) and nothing else; what is allowed and
+// what happens is the session engine's. Start reading at New.
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"mediasandbox/daemon/api"
+	"mediasandbox/daemon/session"
+)
+
+// Config says what a Server serves.
+type Config struct {
+	Engine *session.Engine
+	// Operators name the uids that may act for any account.
+	Operators Operators
+	// Info fills what the daemon knows of itself.
+	Info func() api.Info
+	Log  *slog.Logger
+}
+
+// maxBody bounds a JSON request in bytes; files are streamed and not bounded
+// here.
+const maxBody = 4 << 20
+
+// server holds what handlers share.
+type server struct {
+	cfg Config
+	api huma.API
+	mux *http.ServeMux
+}
+
+// New returns the handler of the API. Its connections must come from a server
+// with ConnContext.
+func New(cfg Config, version string) http.Handler {
+	s := &server{cfg: cfg, mux: http.NewServeMux()}
+	hc := huma.DefaultConfig("media-sandbox", version)
+	hc.OpenAPIPath = "/v1/openapi"
+	hc.DocsPath = ""
+	hc.SchemasPath = ""
+	hc.CreateHooks = nil
+	hc.RejectUnknownQueryParameters = true
+	hc.Info.Description = "Runs exact media work in sandboxes. Errors are {\"error\": {code, message, hint, retryable, request_id}}."
+	s.api = humago.New(s.mux, hc)
+	s.routeChats()
+	s.routeCommands()
+	s.routeFiles()
+	s.routeCells()
+	s.routeEvents()
+	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		s.fail(w, r, api.Errorf(api.CodeRouteNotFound, "there is no %s %s", r.Method, r.URL.Path).
+			WithHint("GET /v1/openapi.json describes what there is"))
+	})
+	return s.identify(s.mux)
+}
+
+// op fills in what all operations share.
+func op(id, method, path, summary string) huma.Operation {
+	return huma.Operation{OperationID: id, Method: method, Path: path, Summary: summary, MaxBodyBytes: maxBody}
+}
+
+// ChatPath is the part of a request that names a chat. The library reads only
+// exported types that are embedded.
+type ChatPath struct {
+	Chat string `path:"chat" maxLength:"64" doc:"The chat's id."`
+}
+
+func (p ChatPath) key(ctx context.Context) session.ChatKey {
+	return session.ChatKey{Account: callerOf(ctx).account, ID: p.Chat}
+}
+
+type body[T any] struct{ Body T }
+
+type none struct{}
+
+// register adds an operation whose handler's errors are the API's.
+func register[I, O any](s *server, o huma.Operation, handle func(context.Context, *I) (O, error)) {
+	huma.Register(s.api, o, func(ctx context.Context, in *I) (*body[O], error) {
+		out, err := handle(ctx, in)
+		if err != nil {
+			return nil, s.wire(ctx, err)
+		}
+		return &body[O]{out}, nil
+	})
+}
+
+// registerEmpty adds an operation that answers 204.
+func registerEmpty[I any](s *server, o huma.Operation, handle func(context.Context, *I) error) {
+	o.DefaultStatus = http.StatusNoContent
+	huma.Register(s.api, o, func(ctx context.Context, in *I) (*struct{}, error) {
+		if err := handle(ctx, in); err != nil {
+			return nil, s.wire(ctx, err)
+		}
+		return nil, nil
+	})
+}
+
+// ConnContext puts the peer's credentials where the handlers find them.
+func ConnContext(ctx context.Context, c net.Conn) context.Context {
+	peer, err := peerOf(c)
+	if err != nil {
+		return context.WithValue(ctx, peerKey{}, err)
+	}
+	return context.WithValue(ctx, peerKey{}, peer)
+}
+
+func isCanceled(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, net.ErrClosed)
+}

@@ -1,0 +1,335 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gabriel-vasile/mimetype"
+
+	"mediasandbox/daemon/api"
+	"mediasandbox/uploader"
+)
+
+// watchConfig says how a sandbox's outputs become cells.
+func (e *Engine) watchConfig(l *live, known []uploader.Known) uploader.Config {
+	cfg := uploader.Config{
+		Dir: l.dir("outputs"), GuestDir: "/outputs", Spool: e.cfg.Spool,
+		Receiver: receiver{e, l}, Known: known, Log: e.log.With("sandbox", l.record.Spec.ID),
+		Skipped: func(s uploader.Skipped) { l.skip(s) },
+	}
+	if l.handle != nil {
+		cfg.Writers = l.handle
+	}
+	return cfg
+}
+
+// skip notes an output that can't become a cell, for its command's record.
+func (l *live) skip(s uploader.Skipped) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.skipped = append(l.skipped, api.Skipped{Path: s.Path.String(), Reason: string(s.Reason)})
+}
+
+// receiver records finished files as cells.
+type receiver struct {
+	e *Engine
+	l *live
+}
+
+// Finished implements uploader.Receiver: cells, known files, uploads and
+// events are one transaction.
+func (r receiver) Finished(_ context.Context, files []uploader.Finished) error {
+	work := r.l.work()
+	types := make([]string, len(files))
+	for i, f := range files {
+		t, err := r.e.sniff(f)
+		if err != nil {
+			return err
+		}
+		types[i] = t
+	}
+	var cells []CellRecord
+	var jobs []uploader.Job
+	err := r.e.update(work.chat, func(tx Tx) error {
+		cells, jobs = nil, nil
+		for i, f := range files {
+			cell, job, err := r.record(tx, work, f, types[i])
+			if err != nil {
+				return fmt.Errorf("record output %s: %w", f.Path, err)
+			}
+			cells, jobs = append(cells, cell), append(jobs, job)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	r.e.uploads.Add(jobs...)
+	r.e.findFacts(r.l, cells)
+	return nil
+}
+
+// cellFor returns the cell that a path already is, or a new one with the
+// chat's next ordinal.
+func cellFor(tx Tx, work work, p uploader.Path) (CellRecord, error) {
+	ordinal, err := tx.KnownOrdinal(work.sandbox, p)
+	if err == nil {
+		return tx.Cell(work.chat, ordinal)
+	}
+	if !errors.Is(err, ErrNotFound) {
+		return CellRecord{}, err
+	}
+	chat, err := tx.Chat(work.chat)
+	if err != nil {
+		return CellRecord{}, err
+	}
+	chat.Ordinals++
+	cell := CellRecord{Account: work.chat.Account, Sandbox: work.sandbox}
+	cell.Ordinal = chat.Ordinals
+	return cell, tx.PutChat(chat)
+}
+
+// record makes or revises the cell of one file, and queues its upload.
+func (r receiver) record(tx Tx, work work, f uploader.Finished, contentType string) (CellRecord, uploader.Job, error) {
+	cell, err := cellFor(tx, work, f.Path)
+	if err != nil {
+		return cell, uploader.Job{}, err
+	}
+	name := path.Base(f.Path.String())
+	cell.Cell = api.Cell{
+		Ordinal: cell.Ordinal, Revision: cell.Revision + 1, State: api.CellPending,
+		Chat: work.chat.ID, Command: work.command.ID, Label: work.command.Label, CreatedAt: now(),
+		Pill: work.pill(contentType),
+		File: api.File{
+			Path: f.Path.String(), Name: name, Size: f.Snapshot.Size, SHA256: f.Snapshot.SHA256, ContentType: contentType,
+		},
+	}
+	if cell.Replaced == "" {
+		cell.Replaced = cell.Key
+	}
+	cell.Key = uploader.NewKey(work.chat.ID, f.Path)
+	cell.Probed = !probed(contentType) || r.l.handle == nil
+	job := uploader.Job{
+		ID: newID("u-"), Chat: work.chat.String(), Key: cell.Key,
+		Snapshot: f.Snapshot, ContentType: contentType, FileName: uploader.Path(path.Base(string(f.Path))),
+	}
+	return cell, job, errors.Join(
+		tx.PutCell(cell),
+		tx.PutKnown(work.sandbox, f.Known(), cell.Ordinal),
+		tx.PutJob(JobRecord{Job: job, Cell: work.chat, Ordinal: cell.Ordinal}),
+		emit(tx, work.chat, cellEvent(api.EventCellPending, cell)),
+	)
+}
+
+func cellEvent(t api.EventType, rec CellRecord) api.Event {
+	c := rec.Cell
+	return api.Event{Type: t, Cell: &c}
+}
+
+// sniff tells a file's type from its first bytes.
+func (e *Engine) sniff(f uploader.Finished) (string, error) {
+	snap, err := e.cfg.Spool.Open(f.Snapshot)
+	if err != nil {
+		return "", err
+	}
+	head := make([]byte, sniffBytes)
+	n, err := io.ReadFull(snap, head)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = nil
+	}
+	return mimetype.Detect(head[:n]).String(), errors.Join(err, snap.Close())
+}
+
+// work is what outputs of this moment are put down to.
+type work struct {
+	chat    ChatKey
+	sandbox string
+	command CommandRecord
+	inputs  map[string]Input
+}
+
+// work returns what the sandbox's outputs are put down to.
+func (l *live) work() work {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return work{l.record.Chat, l.record.Spec.ID, l.last, maps.Clone(l.record.Inputs)}
+}
+
+// putDownTo makes a command the one that outputs are put down to.
+func (l *live) putDownTo(rec CommandRecord) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last = rec
+}
+
+// pill says what kind of work made a file of that type.
+func (w work) pill(contentType string) api.Pill {
+	if w.command.Kind != "" {
+		return w.command.Kind
+	}
+	kind, _, _ := strings.Cut(contentType, "/")
+	switch kind {
+	case "video":
+		return api.PillVideoEdit
+	case "audio":
+		return api.PillAudioEdit
+	case "image":
+		if w.fromVideo() {
+			return api.PillFrameExtract
+		}
+		return api.PillImageEdit
+	}
+	return api.PillFile
+}
+
+// fromVideo tells whether the command worked on a video: one that it declared
+// as an input, or else one that its text names.
+func (w work) fromVideo() bool {
+	c := w.command
+	text := strings.Join(append([]string{c.Shell, c.Python}, slices.Concat(c.Argv, c.Args)...), "\n")
+	for name, in := range w.inputs {
+		if !strings.HasPrefix(in.ContentType, "video/") {
+			continue
+		}
+		if slices.Contains(c.Inputs, name) || strings.Contains(text, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// collect publishes what a command that has ended left in /outputs, and returns
+// what was left out.
+func (e *Engine) collect(l *live, command string) []api.Skipped {
+	ctx, cancel := context.WithTimeout(e.ctx, flushTimeout)
+	defer cancel()
+	left, err := l.watcher.Flush(ctx)
+	if err != nil && !l.isEnded() {
+		e.log.Error("collect a command's outputs", "command", command, "error", err)
+	}
+	waitFor(&l.facts, factsTimeout)
+	settled, cancel := context.WithTimeout(e.ctx, uploadPatience)
+	defer cancel()
+	// What takes longer is queued durably; its cells say that they are pending.
+	_, _ = e.uploads.Wait(settled, l.record.Chat.String())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	skipped := l.skipped
+	l.skipped = nil
+	for _, s := range left {
+		skipped = append(skipped, api.Skipped{Path: s.Path.String(), Reason: string(s.Reason)})
+	}
+	slices.SortFunc(skipped, func(a, b api.Skipped) int {
+		return strings.Compare(a.Path+"\x00"+a.Reason, b.Path+"\x00"+b.Reason)
+	})
+	return slices.Compact(skipped)
+}
+
+// uploadPatience is how long a command's end waits for its uploads.
+const uploadPatience = 2 * time.Second
+
+func (l *live) isEnded() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ended
+}
+
+// waitFor waits for a group, but not for ever.
+func waitFor(g interface{ Wait() }, most time.Duration) {
+	done := make(chan struct{})
+	go func() {
+		g.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(most):
+	}
+}
+
+// findFacts asks the sandbox what new cells are, one batch after the other.
+func (e *Engine) findFacts(l *live, cells []CellRecord) {
+	cells = slices.DeleteFunc(cells, func(c CellRecord) bool { return c.Probed })
+	if len(cells) == 0 {
+		return
+	}
+	l.facts.Go(func() {
+		l.factsSlots <- struct{}{}
+		defer func() { <-l.factsSlots }()
+		paths := make([]string, len(cells))
+		for i, c := range cells {
+			paths[i] = guestPath(c.File.Path)
+		}
+		found, err := e.probe(e.ctx, l, paths)
+		if err != nil && e.ctx.Err() == nil && !l.isEnded() {
+			e.log.Warn("media facts are missing", "sandbox", l.record.Spec.ID, "error", err)
+		}
+		for i, c := range cells {
+			f, ok := found[paths[i]]
+			if !ok {
+				f.Error = "its media facts could not be read"
+			}
+			if err := e.recordFacts(c, f); err != nil {
+				e.log.Error("record media facts", "chat", c.Chat, "ordinal", c.Ordinal, "error", err)
+			}
+		}
+	})
+}
+
+// guestPath is the name that the guest knows an output by.
+func guestPath(escaped string) string {
+	var p uploader.Path
+	if err := p.UnmarshalText([]byte(escaped)); err != nil {
+		return escaped // never: it was made by MarshalText
+	}
+	return "/outputs/" + string(p)
+}
+
+// recordFacts adds facts to a cell, unless it was revised meanwhile.
+func (e *Engine) recordFacts(of CellRecord, f facts) error {
+	return e.changeCell(of.ChatKey(), of.Ordinal, func(c *CellRecord) bool {
+		if c.Key != of.Key {
+			return false
+		}
+		c.Probed = true
+		if f.Error != "" {
+			c.Pill, c.Note = api.PillFile, f.Error
+			return true
+		}
+		file := &c.File
+		file.Width, file.Height, file.Duration, file.FPS = f.Width, f.Height, f.Duration, f.FPS
+		file.VideoCodec, file.AudioCodec, file.PixelFormat = f.VideoCodec, f.AudioCodec, f.PixelFormat
+		return true
+	})
+}
+
+// changeCell changes a cell's record, and tells that it is published once its
+// file is in the store and its facts are known.
+func (e *Engine) changeCell(k ChatKey, ordinal int, change func(*CellRecord) bool) error {
+	return e.update(k, func(tx Tx) error {
+		c, err := tx.Cell(k, ordinal)
+		if errors.Is(err, ErrNotFound) {
+			return nil // its chat was deleted
+		}
+		if err != nil {
+			return err
+		}
+		if !change(&c) {
+			return nil
+		}
+		if err := tx.PutCell(c); err != nil {
+			return err
+		}
+		if c.State == api.CellPublished && c.Probed {
+			return emit(tx, k, cellEvent(api.EventCellPublished, c))
+		}
+		return nil
+	})
+}

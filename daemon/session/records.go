@@ -1,0 +1,139 @@
+package session
+
+import (
+	"fmt"
+	"time"
+
+	"mediasandbox/daemon/api"
+	"mediasandbox/runtime/sandbox"
+	"mediasandbox/uploader"
+)
+
+// ChatKey names a chat on the whole host.
+type ChatKey struct {
+	Account string `json:"account"`
+	ID      string `json:"id"`
+}
+
+// String is for logs.
+func (k ChatKey) String() string { return k.Account + "/" + k.ID }
+
+// ChatRecord is what is kept of a chat.
+type ChatRecord struct {
+	Account   string    `json:"account"`
+	ID        string    `json:"id"`
+	Title     string    `json:"title,omitempty"`
+	Network   string    `json:"network"`
+	CreatedAt time.Time `json:"created_at"`
+	// Ordinals and Events are the highest numbers given so far.
+	Ordinals int    `json:"ordinals"`
+	Events   uint64 `json:"events"`
+	// HadSandbox is set once the chat has had one, so that a later command
+	// can tell that files were lost.
+	HadSandbox bool `json:"had_sandbox,omitempty"`
+}
+
+// Key names the chat.
+func (c ChatRecord) Key() ChatKey { return ChatKey{c.Account, c.ID} }
+
+// CommandRecord is what is kept of a command.
+type CommandRecord struct {
+	api.Command
+	Account string            `json:"account"`
+	Env     map[string]string `json:"env,omitempty"`
+	Stdin   []byte            `json:"stdin,omitempty"`
+	Sandbox string            `json:"sandbox,omitempty"`
+}
+
+// Key names the command's chat.
+func (c CommandRecord) Key() ChatKey { return ChatKey{c.Account, c.Chat} }
+
+// SandboxRecord is what is kept of a live sandbox.
+type SandboxRecord struct {
+	Spec      sandbox.Spec `json:"spec"`
+	Chat      ChatKey      `json:"chat"`
+	Image     string       `json:"image_sha256"`
+	CreatedAt time.Time    `json:"created_at"`
+	// IdleSince is when its last command ended.
+	IdleSince time.Time `json:"idle_since"`
+	// Inputs are the files put below /inputs, by name.
+	Inputs map[string]Input `json:"inputs,omitempty"`
+}
+
+// Input is a file below /inputs.
+type Input struct {
+	SHA256      string `json:"sha256"`
+	Size        int64  `json:"size"`
+	ContentType string `json:"content_type"`
+}
+
+// CellRecord is what is kept of a cell.
+type CellRecord struct {
+	api.Cell
+	Account string `json:"account"`
+	Sandbox string `json:"sandbox"`
+	// Key is the file's key in the store.
+	Key string `json:"key"`
+	// Replaced is the key of the revision before, until this one is published.
+	Replaced string `json:"replaced,omitempty"`
+	// Probed is set when the media facts are known, or never will be.
+	Probed bool `json:"probed,omitempty"`
+}
+
+// ChatKey names the cell's chat.
+func (c CellRecord) ChatKey() ChatKey { return ChatKey{c.Account, c.Chat} }
+
+// JobRecord is an upload that waits, with the cell it belongs to.
+type JobRecord struct {
+	uploader.Job
+	Cell    ChatKey `json:"cell_chat"`
+	Ordinal int     `json:"ordinal"`
+}
+
+// ErrNotFound is returned by the store for what it does not have.
+var ErrNotFound = fmt.Errorf("record not found")
+
+// Store keeps the engine's records. Its transactions are serialisable and
+// durable when Update returns.
+type Store interface {
+	View(func(Tx) error) error
+	Update(func(Tx) error) error
+}
+
+// Tx reads and writes records. What is not there is ErrNotFound.
+type Tx interface {
+	Chat(ChatKey) (ChatRecord, error)
+	Chats(account string) ([]ChatRecord, error)
+	PutChat(ChatRecord) error
+	// DeleteChat removes the chat with its commands, cells and events.
+	DeleteChat(ChatKey) error
+
+	Command(k ChatKey, id string) (CommandRecord, error)
+	Commands(ChatKey) ([]CommandRecord, error)
+	// ActiveCommands are those of all accounts that have not ended.
+	ActiveCommands() ([]CommandRecord, error)
+	PutCommand(CommandRecord) error
+
+	Sandboxes() ([]SandboxRecord, error)
+	PutSandbox(SandboxRecord) error
+	// DeleteSandbox removes the sandbox with its known files.
+	DeleteSandbox(id string) error
+
+	// Known are the published files of a sandbox.
+	Known(sandbox string) ([]uploader.Known, error)
+	// KnownOrdinal is the cell that a path of the sandbox became.
+	KnownOrdinal(sandbox string, p uploader.Path) (int, error)
+	PutKnown(sandbox string, k uploader.Known, ordinal int) error
+
+	Cell(k ChatKey, ordinal int) (CellRecord, error)
+	Cells(ChatKey) ([]CellRecord, error)
+	PutCell(CellRecord) error
+
+	Jobs() ([]JobRecord, error)
+	Job(id string) (JobRecord, error)
+	PutJob(JobRecord) error
+	DeleteJob(id string) error
+
+	Events(k ChatKey, after uint64, limit int) ([]api.Event, error)
+	PutEvent(ChatKey, api.Event) error
+}

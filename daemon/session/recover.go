@@ -1,0 +1,185 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"mediasandbox/daemon/api"
+	"mediasandbox/daemon/outlog"
+	"mediasandbox/runtime/sandbox"
+	"mediasandbox/uploader"
+)
+
+// recover takes up what an earlier engine left: sandboxes that live go on with
+// their commands, what has ended is told truthfully, and what nobody owns is
+// removed.
+func (e *Engine) recover(ctx context.Context) error {
+	var sandboxes []SandboxRecord
+	var commands []CommandRecord
+	err := e.cfg.Store.View(func(tx Tx) (err error) {
+		if sandboxes, err = tx.Sandboxes(); err != nil {
+			return err
+		}
+		commands, err = tx.ActiveCommands()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, rec := range sandboxes {
+		own := slices.DeleteFunc(slices.Clone(commands), func(c CommandRecord) bool { return c.Sandbox != rec.Spec.ID })
+		if err := e.recoverSandbox(ctx, rec, own); err != nil {
+			return fmt.Errorf("sandbox %s: %w", rec.Spec.ID, err)
+		}
+	}
+	for _, c := range commands {
+		if e.runningOf(c.ID) == nil {
+			if err := e.recoverLost(c); err != nil {
+				return fmt.Errorf("command %s: %w", c.ID, err)
+			}
+		}
+	}
+	return e.removeOrphans(ctx, sandboxes)
+}
+
+// recoverSandbox adopts a sandbox with its commands, or cleans up after it.
+func (e *Engine) recoverSandbox(ctx context.Context, rec SandboxRecord, commands []CommandRecord) error {
+	var known []uploader.Known
+	err := e.cfg.Store.View(func(tx Tx) (err error) {
+		known, err = tx.Known(rec.Spec.ID)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	h, err := e.cfg.Runtime.Adopt(ctx, rec.Spec)
+	if err != nil {
+		if !errors.Is(err, sandbox.ErrGone) {
+			e.log.Warn("a sandbox can't be taken up again", "sandbox", rec.Spec.ID, "error", err)
+		}
+		return e.recoverGone(ctx, rec, known)
+	}
+	l, err := e.attach(rec, h, known)
+	if err != nil {
+		return errors.Join(err, h.Detach())
+	}
+	for _, c := range commands {
+		if !l.enter(c.ID) {
+			continue // it ended this moment; watchEnd cleans up
+		}
+		if err := e.recoverCommand(ctx, l, c); err != nil {
+			return errors.Join(fmt.Errorf("command %s: %w", c.ID, err), e.leave(l, c.ID))
+		}
+	}
+	return nil
+}
+
+// recoverCommand goes on following a command, from the byte its logs end at.
+func (e *Engine) recoverCommand(ctx context.Context, l *live, rec CommandRecord) error {
+	out, err := outlog.Open(filepath.Join(e.outputDir(rec.ID), "stdout"))
+	if err != nil {
+		return err
+	}
+	errs, err := outlog.Open(filepath.Join(e.outputDir(rec.ID), "stderr"))
+	if err != nil {
+		return errors.Join(err, out.Close())
+	}
+	r := e.makeRunning(rec, out, errs)
+	l.putDownTo(rec)
+	var from sandbox.Offsets
+	from.Stdout, _ = out.Size()
+	from.Stderr, _ = errs.Size()
+	p, err := l.handle.Reattach(ctx, rec.ID, from, r)
+	if err != nil {
+		return errors.Join(err, r.discard())
+	}
+	r.process.Store(&p)
+	e.mu.Lock()
+	e.commands[rec.ID] = r
+	e.mu.Unlock()
+	e.work.Go(func() { e.follow(r, l) })
+	return nil
+}
+
+// recoverGone records the finished outputs of a sandbox that ended while no
+// daemon was there, and removes what is left of it.
+func (e *Engine) recoverGone(ctx context.Context, rec SandboxRecord, known []uploader.Known) error {
+	// Nobody can write any more; what was quiet before the end is finished.
+	// What was being written at that moment can't be told from it by asking,
+	// so that only files older than their sandbox's last sign of life count.
+	l := &live{record: rec, running: make(map[string]bool)}
+	if _, err := os.Stat(l.dir("outputs")); err == nil {
+		w, err := uploader.Watch(e.watchConfig(l, known))
+		if err != nil {
+			return err
+		}
+		flushCtx, cancel := context.WithTimeout(ctx, flushTimeout)
+		defer cancel()
+		_, err = w.Flush(flushCtx)
+		if err := errors.Join(err, w.Close()); err != nil {
+			return err
+		}
+	}
+	return e.forgetSandbox(ctx, rec, "it ended while the daemon was away")
+}
+
+// recoverLost ends a command that nobody can tell anything of.
+func (e *Engine) recoverLost(rec CommandRecord) error {
+	rec.Reason = "the daemon ended before it was started"
+	if rec.State == api.StateRunning {
+		rec.Reason = "its sandbox ended while the daemon was away"
+	}
+	for name, size := range map[string]*api.Output{"stdout": &rec.Stdout, "stderr": &rec.Stderr} {
+		log, err := outlog.Open(filepath.Join(e.outputDir(rec.ID), name))
+		if err != nil {
+			e.log.Warn("an output log is lost", "command", rec.ID, "error", err)
+			continue
+		}
+		*size = outputOf(log)
+		if err := errors.Join(log.End(), log.Close()); err != nil {
+			return err
+		}
+	}
+	if err := move(&rec, api.StateLost, now()); err != nil {
+		return err
+	}
+	return e.update(rec.Key(), func(tx Tx) error {
+		if err := tx.PutCommand(rec); err != nil {
+			return err
+		}
+		return emit(tx, rec.Key(), commandEvent(rec))
+	})
+}
+
+// removeOrphans removes sandboxes and disks that no record owns: half-made
+// ones, and those that waited in the pool.
+func (e *Engine) removeOrphans(ctx context.Context, owned []SandboxRecord) error {
+	ids, err := e.cfg.Runtime.List(ctx)
+	if err != nil {
+		return err
+	}
+	disks, err := os.ReadDir(filepath.Join(e.cfg.StateDir, "disks"))
+	if err != nil {
+		return fmt.Errorf("list disks: %w", err)
+	}
+	for _, d := range disks {
+		ids = append(ids, d.Name())
+	}
+	slices.Sort(ids)
+	for _, id := range slices.Compact(ids) {
+		if slices.ContainsFunc(owned, func(r SandboxRecord) bool { return r.Spec.ID == id }) {
+			continue
+		}
+		began := time.Now()
+		if err := e.removeSandbox(ctx, id); err != nil {
+			return err
+		}
+		e.log.Info("removed a sandbox that nobody owns", "sandbox", id, "took", time.Since(began))
+	}
+	return nil
+}

@@ -1,0 +1,299 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"mediasandbox/daemon/api"
+	"mediasandbox/daemon/outlog"
+	"mediasandbox/runtime/sandbox"
+)
+
+// Why a command's context ends.
+var (
+	errCanceled = errors.New("it was canceled")
+	errTimedOut = errors.New("it ran into its timeout")
+	// errLeft is the engine letting go; the command goes on without it.
+	errLeft = errors.New("the daemon lets go")
+)
+
+const (
+	// killGrace is how long output stays open after the main process ended.
+	killGrace = time.Second
+	// killTimeout is how long a killed command may take to end before its
+	// sandbox is ended instead.
+	killTimeout = 10 * time.Second
+	// flushTimeout bounds the wait for a command's outputs to be recorded.
+	flushTimeout = 5 * time.Minute
+	// factsTimeout bounds the wait for what the outputs' media facts are.
+	factsTimeout = 30 * time.Second
+)
+
+// running is a command that has not ended.
+type running struct {
+	out, err *outlog.Log
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	process  atomic.Pointer[sandbox.Process]
+	done     chan struct{}
+
+	// mu guards rec.
+	mu  sync.Mutex
+	rec CommandRecord
+}
+
+func (e *Engine) makeRunning(rec CommandRecord, out, errs *outlog.Log) *running {
+	r := &running{rec: rec, out: out, err: errs, done: make(chan struct{})}
+	r.ctx, r.cancel = context.WithCancelCause(e.ctx)
+	return r
+}
+
+func (r *running) record() CommandRecord {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.rec
+}
+
+// discard undoes newRunning.
+func (r *running) discard() error {
+	r.cancel(errLeft)
+	return errors.Join(r.out.Close(), r.err.Close())
+}
+
+// Write implements sandbox.Sink: the logs are files, safe against the death of
+// this process.
+func (r *running) Write(s sandbox.Stream, offset int64, data []byte) error {
+	if s == sandbox.Stderr {
+		return r.err.Append(offset, data)
+	}
+	return r.out.Append(offset, data)
+}
+
+func (r *running) log(stream string) *outlog.Log {
+	switch stream {
+	case "stdout":
+		return r.out
+	case "stderr":
+		return r.err
+	}
+	return nil
+}
+
+func (r *running) sizes() (out, errs api.Output) { return outputOf(r.out), outputOf(r.err) }
+
+func outputOf(l *outlog.Log) api.Output {
+	length, dropped := l.Size()
+	return api.Output{Bytes: length, Dropped: dropped, Truncated: dropped > 0}
+}
+
+// run is a command's whole life after it was recorded.
+func (e *Engine) run(r *running) {
+	l, err := e.begin(r)
+	if err != nil {
+		e.end(r, nil, verdict{api.StateFailed, "it could not be started: " + err.Error(), nil, 0})
+		if r.ctx.Err() == nil {
+			e.log.Error("start a command", "command", r.rec.ID, "error", err)
+		}
+		return
+	}
+	e.follow(r, l)
+}
+
+// begin brings a command into its chat's sandbox.
+func (e *Engine) begin(r *running) (*live, error) {
+	rec := r.record()
+	l, fresh, err := e.claim(r.ctx, rec.Key(), rec.ID)
+	if err != nil {
+		return nil, err
+	}
+	fail := func(err error) (*live, error) { return nil, errors.Join(err, e.leave(l, rec.ID)) }
+	if err := e.placeInputs(r.ctx, l, rec); err != nil {
+		return fail(err)
+	}
+	rec.Sandbox, rec.Image, rec.FilesLost = l.record.Spec.ID, l.record.Image, fresh == freshAgain
+	if err := move(&rec, api.StateRunning, now()); err != nil {
+		return fail(err)
+	}
+	if err := e.save(r, rec); err != nil {
+		return fail(err)
+	}
+	l.putDownTo(rec)
+	p, err := l.handle.Start(r.ctx, rec.ID, e.guestCommand(rec, r))
+	if err != nil {
+		return fail(err)
+	}
+	r.process.Store(&p)
+	return l, nil
+}
+
+// save records a change of a running command and tells its followers.
+func (e *Engine) save(r *running, rec CommandRecord) error {
+	err := e.update(rec.Key(), func(tx Tx) error {
+		if err := tx.PutCommand(rec); err != nil {
+			return err
+		}
+		return emit(tx, rec.Key(), commandEvent(rec))
+	})
+	if err != nil {
+		return fmt.Errorf("record command %s: %w", rec.ID, err)
+	}
+	r.mu.Lock()
+	r.rec = rec
+	r.mu.Unlock()
+	return nil
+}
+
+// guestCommand turns a record into what the sandbox is asked to run.
+func (e *Engine) guestCommand(rec CommandRecord, sink sandbox.Sink) sandbox.Command {
+	env := maps.Clone(e.cfg.Env)
+	if env == nil {
+		env = make(map[string]string)
+	}
+	maps.Copy(env, rec.Env)
+	list := make([]string, 0, len(env))
+	for _, k := range slices.Sorted(maps.Keys(env)) {
+		list = append(list, k+"="+env[k])
+	}
+	const scripts = "/run/commands/"
+	cmd := sandbox.Command{Argv: rec.Argv, Env: list, Dir: rec.Dir, KillGrace: killGrace, Sink: sink}
+	switch {
+	case rec.Shell != "":
+		cmd.Argv = []string{"sh", "-c", rec.Shell}
+	case rec.Python != "":
+		file := sandbox.File{Path: scripts + rec.ID + "/" + scriptName(rec.Script), Data: []byte(rec.Python)}
+		cmd.Files = []sandbox.File{file}
+		cmd.Argv = append([]string{"python3", file.Path}, rec.Args...)
+	}
+	if len(rec.Stdin) > 0 {
+		cmd.Stdin = bytes.NewReader(rec.Stdin)
+	}
+	return cmd
+}
+
+// scriptName is what tracebacks call a Python source.
+func scriptName(given string) string {
+	name := path.Base(given)
+	if given == "" || name == "." || name == "/" || name == "-" {
+		return "command.py"
+	}
+	return name
+}
+
+// follow waits for the end of a command that is running in l.
+func (e *Engine) follow(r *running, l *live) {
+	rec := r.record()
+	timer := time.AfterFunc(time.Until(rec.StartedAt.Add(seconds(rec.Timeout))), func() { r.cancel(errTimedOut) })
+	defer timer.Stop()
+	p := *r.process.Load()
+	select {
+	case <-p.Done():
+	case <-r.ctx.Done():
+		if e.ctx.Err() != nil {
+			return // the daemon ends; a later one takes the command up
+		}
+		e.killCommand(r, l, p)
+	}
+	if e.ctx.Err() != nil && errors.Is(p.Status().Err, errLetGo) {
+		return
+	}
+	e.end(r, l, e.judge(r, l, p.Status()))
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// killCommand ends a command; when the guest does not do it, its sandbox ends.
+func (e *Engine) killCommand(r *running, l *live, p sandbox.Process) {
+	err := p.Kill()
+	if err == nil {
+		select {
+		case <-p.Done():
+			return
+		case <-time.After(killTimeout):
+			err = fmt.Errorf("the guest did not end it within %s", killTimeout)
+		}
+	}
+	e.log.Warn("kill a command", "command", r.rec.ID, "error", err)
+	if err := e.endSandbox(e.ctx, l, "it did not end a command that was to be killed"); err != nil {
+		e.log.Error("end a sandbox", "sandbox", l.record.Spec.ID, "error", err)
+	}
+	<-p.Done()
+}
+
+// verdict is how a command ended.
+type verdict struct {
+	state  api.State
+	reason string
+	code   *int
+	signal int
+}
+
+// judge tells the truth about the end of a command.
+func (e *Engine) judge(r *running, l *live, st sandbox.Status) verdict {
+	cause := context.Cause(r.ctx)
+	switch {
+	case errors.Is(cause, errTimedOut):
+		return verdict{api.StateTimedOut, fmt.Sprintf("it ran into its timeout of %g s", r.record().Timeout), nil, 0}
+	case errors.Is(cause, errCanceled):
+		return verdict{api.StateCanceled, errCanceled.Error(), nil, 0}
+	case errors.Is(st.Err, sandbox.ErrGone):
+		<-l.handle.Done()
+		if exit := l.handle.Exit(); exit.OOM {
+			return verdict{api.StateOOMKilled, exit.Reason, nil, 0}
+		}
+		return verdict{api.StateLost, "its sandbox ended under it", nil, 0}
+	case st.Err != nil:
+		return verdict{api.StateLost, st.Err.Error(), nil, 0}
+	case st.Signal != 0:
+		return verdict{api.StateFailed, fmt.Sprintf("signal %d ended it", st.Signal), nil, st.Signal}
+	case st.Code != 0:
+		return verdict{api.StateFailed, fmt.Sprintf("exit code %d", st.Code), &st.Code, 0}
+	}
+	return verdict{api.StateSucceeded, "", &st.Code, 0}
+}
+
+// end records how a command ended, after its outputs are safe. l is nil when
+// it never ran.
+func (e *Engine) end(r *running, l *live, v verdict) {
+	rec := r.record()
+	for _, log := range []*outlog.Log{r.out, r.err} {
+		if err := log.End(); err != nil {
+			e.log.Error("end an output log", "command", rec.ID, "error", err)
+		}
+	}
+	rec.Stdout, rec.Stderr = r.sizes()
+	if l != nil {
+		rec.Skipped = e.collect(l, rec.ID)
+	}
+	rec.ExitCode, rec.Signal, rec.Reason = v.code, v.signal, v.reason
+	rec.Stdin = nil
+	if err := move(&rec, v.state, now()); err != nil {
+		e.log.Error("end a command", "command", rec.ID, "error", err)
+	} else if err := e.save(r, rec); err != nil {
+		e.log.Error("end a command", "command", rec.ID, "error", err)
+	}
+	if p := r.process.Load(); p != nil {
+		_ = (*p).Forget() // a sandbox that is gone has forgotten already
+	}
+	if l != nil {
+		if err := e.leave(l, rec.ID); err != nil {
+			e.log.Error("leave a sandbox", "command", rec.ID, "error", err)
+		}
+	}
+	e.mu.Lock()
+	delete(e.commands, rec.ID)
+	e.mu.Unlock()
+	r.cancel(errLeft)
+	close(r.done)
+	if err := errors.Join(r.out.Close(), r.err.Close()); err != nil && !errors.Is(err, os.ErrClosed) {
+		e.log.Error("close an output log", "command", rec.ID, "error", err)
+	}
+}

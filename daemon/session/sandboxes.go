@@ -1,0 +1,267 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"mediasandbox/daemon/api"
+	"mediasandbox/runtime/sandbox"
+	"mediasandbox/uploader"
+)
+
+// live is a chat's sandbox and what follows it.
+type live struct {
+	handle  sandbox.Handle
+	watcher *uploader.Watcher
+	// factsSlots bounds how many probes run in the sandbox at a time.
+	factsSlots chan struct{}
+
+	// mu guards everything below.
+	mu      sync.Mutex
+	record  SandboxRecord
+	running map[string]bool
+	// last is the command that outputs are put down to.
+	last  CommandRecord
+	idle  *time.Timer
+	ended bool
+	facts sync.WaitGroup
+	// skipped are outputs that can't become cells, since the last command.
+	skipped []api.Skipped
+}
+
+// errLetGo is the status error of processes whose sandbox was let go.
+var errLetGo = errors.New("the daemon let go of the sandbox")
+
+// freshness tells whether a command got a new sandbox.
+type freshness int
+
+const (
+	notFresh freshness = iota
+	freshFirst
+	freshAgain // the chat had one before, with files that are gone
+)
+
+func (e *Engine) liveOf(k ChatKey) *live {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.live[k]
+}
+
+// claim returns the chat's live sandbox with the command noted in it, and
+// boots one when there is none.
+func (e *Engine) claim(ctx context.Context, k ChatKey, command string) (*live, freshness, error) {
+	unlock := e.keyLocks.lock(k.String())
+	defer unlock()
+	if l := e.liveOf(k); l != nil && l.enter(command) {
+		return l, notFresh, nil
+	}
+	chat, err := e.chatRecord(k)
+	if err != nil {
+		return nil, notFresh, err
+	}
+	l, err := e.bootFor(ctx, chat)
+	if err != nil {
+		return nil, notFresh, err
+	}
+	if !l.enter(command) {
+		return nil, notFresh, fmt.Errorf("the new sandbox ended at once: %s", l.handle.Exit().Reason)
+	}
+	if chat.HadSandbox {
+		return l, freshAgain, nil
+	}
+	return l, freshFirst, nil
+}
+
+// bootFor gives the chat a sandbox from the pool, or a new one.
+func (e *Engine) bootFor(ctx context.Context, chat ChatRecord) (*live, error) {
+	mode := sandbox.NetworkMode(chat.Network)
+	spec, h, err := e.pool.take(ctx, mode)
+	if err != nil {
+		return nil, err
+	}
+	rec := SandboxRecord{
+		Spec: spec, Chat: chat.Key(), Image: e.cfg.ImageDigest, CreatedAt: now(), IdleSince: now(),
+		Inputs: make(map[string]Input),
+	}
+	err = e.update(rec.Chat, func(tx Tx) error {
+		c, err := tx.Chat(rec.Chat)
+		if err != nil {
+			return err
+		}
+		c.HadSandbox = true
+		if err := tx.PutChat(c); err != nil {
+			return err
+		}
+		if err := tx.PutSandbox(rec); err != nil {
+			return err
+		}
+		return emit(tx, rec.Chat, api.Event{Type: api.EventSandboxStarted, Message: spec.ID})
+	})
+	if err != nil {
+		return nil, errors.Join(err, h.Detach(), e.removeSandbox(ctx, spec.ID))
+	}
+	l, err := e.attach(rec, h, nil)
+	if err != nil {
+		return nil, errors.Join(err, h.Detach(), e.forgetSandbox(ctx, rec, "it could not be watched"))
+	}
+	return l, nil
+}
+
+// boot starts a sandbox without a chat.
+func (e *Engine) boot(ctx context.Context, mode sandbox.NetworkMode) (sandbox.Spec, sandbox.Handle, error) {
+	id := newID("s-")
+	spec := sandbox.Spec{
+		ID: id, Image: e.cfg.Image, Disk: e.disk(id), Limits: e.cfg.Limits,
+		Network: sandbox.NetworkPolicy{Mode: mode},
+	}
+	h, err := e.cfg.Runtime.Start(ctx, spec)
+	if err != nil {
+		return spec, nil, errors.Join(err, os.RemoveAll(spec.Disk))
+	}
+	return spec, h, nil
+}
+
+// attach begins to follow a sandbox.
+func (e *Engine) attach(rec SandboxRecord, h sandbox.Handle, known []uploader.Known) (*live, error) {
+	l := &live{handle: h, record: rec, running: make(map[string]bool), factsSlots: make(chan struct{}, 1)}
+	w, err := uploader.Watch(e.watchConfig(l, known))
+	if err != nil {
+		return nil, err
+	}
+	l.watcher = w
+	e.mu.Lock()
+	e.live[rec.Chat] = l
+	e.mu.Unlock()
+	e.work.Go(func() { forwardHints(l) })
+	e.work.Go(func() { e.watchEnd(l) })
+	l.mu.Lock()
+	l.idle = time.AfterFunc(time.Until(rec.IdleSince.Add(e.cfg.IdleLife)), func() { e.idleOut(l) })
+	l.mu.Unlock()
+	return l, nil
+}
+
+func forwardHints(l *live) {
+	for path := range l.handle.Hints() {
+		l.watcher.Hint(path)
+	}
+}
+
+// enter notes a command in the sandbox, unless it is ending.
+func (l *live) enter(command string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended {
+		return false
+	}
+	l.running[command] = true
+	if l.idle != nil {
+		l.idle.Stop()
+	}
+	return true
+}
+
+// leave takes a command out of its sandbox; with the last one the idle clock
+// starts.
+func (e *Engine) leave(l *live, command string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.running, command)
+	if len(l.running) > 0 || l.ended {
+		return nil
+	}
+	l.record.IdleSince = now()
+	l.idle.Reset(e.cfg.IdleLife)
+	return e.cfg.Store.Update(func(tx Tx) error { return tx.PutSandbox(l.record) })
+}
+
+// idleOut ends a sandbox that nobody has used for its idle life.
+func (e *Engine) idleOut(l *live) {
+	l.mu.Lock()
+	busy := len(l.running) > 0 || l.ended
+	l.mu.Unlock()
+	if busy || e.ctx.Err() != nil {
+		return
+	}
+	if err := e.endSandbox(e.ctx, l, fmt.Sprintf("it was idle for %s", e.cfg.IdleLife)); err != nil {
+		e.log.Error("end an idle sandbox", "sandbox", l.record.Spec.ID, "error", err)
+	}
+}
+
+// watchEnd cleans up after a sandbox that ended by itself.
+func (e *Engine) watchEnd(l *live) {
+	select {
+	case <-l.handle.Done():
+	case <-e.ctx.Done():
+		return
+	}
+	if err := e.endSandbox(e.ctx, l, l.handle.Exit().Reason); err != nil {
+		e.log.Error("clean up after a sandbox", "sandbox", l.record.Spec.ID, "error", err)
+	}
+}
+
+// endSandbox ends a sandbox once, after its finished outputs are recorded.
+func (e *Engine) endSandbox(ctx context.Context, l *live, why string) error {
+	l.mu.Lock()
+	if l.ended {
+		l.mu.Unlock()
+		return nil
+	}
+	l.ended = true
+	l.idle.Stop()
+	l.mu.Unlock()
+	e.mu.Lock()
+	delete(e.live, l.record.Chat)
+	e.mu.Unlock()
+	flushCtx, cancel := context.WithTimeout(ctx, flushTimeout)
+	defer cancel()
+	_, flushErr := l.watcher.Flush(flushCtx)
+	l.facts.Wait()
+	return errors.Join(flushErr, l.watcher.Close(), e.forgetSandbox(ctx, l.record, why))
+}
+
+// forgetSandbox removes a sandbox, its disk and its record.
+func (e *Engine) forgetSandbox(ctx context.Context, rec SandboxRecord, why string) error {
+	if err := e.removeSandbox(ctx, rec.Spec.ID); err != nil {
+		return err
+	}
+	err := e.update(rec.Chat, func(tx Tx) error {
+		if err := tx.DeleteSandbox(rec.Spec.ID); err != nil {
+			return err
+		}
+		err := emit(tx, rec.Chat, api.Event{Type: api.EventSandboxEnded, Message: why})
+		if errors.Is(err, ErrNotFound) {
+			return nil // the chat was deleted
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("forget sandbox %s: %w", rec.Spec.ID, err)
+	}
+	return nil
+}
+
+func (e *Engine) removeSandbox(ctx context.Context, id string) error {
+	if err := e.cfg.Runtime.Remove(context.WithoutCancel(ctx), id); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(e.disk(id)); err != nil {
+		return fmt.Errorf("remove the disk of sandbox %s: %w", id, err)
+	}
+	return nil
+}
+
+// release lets go of a sandbox that goes on.
+func (l *live) release() error {
+	l.mu.Lock()
+	l.ended = true
+	l.idle.Stop()
+	l.mu.Unlock()
+	return errors.Join(l.watcher.Close(), l.handle.Detach())
+}
+
+func (l *live) dir(name string) string { return filepath.Join(l.record.Spec.Disk, name) }

@@ -1,0 +1,186 @@
+// Package session is the daemon's heart: chats, their sandboxes, commands and
+// cells. It declares the interfaces it needs (Store here, sandbox.Runtime, and
+// the uploader's) and names no implementation of them.
+//
+// An Engine holds nothing that it could not find again: records are in the
+// Store, sandboxes and output live in processes and files of their own. So a
+// later Engine over the same state goes on where an earlier one was killed.
+// Start reading at Engine.StartCommand, then run.go for a command's life and
+// outputs.go for a cell's.
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"mediasandbox/daemon/api"
+	"mediasandbox/runtime/sandbox"
+	"mediasandbox/uploader"
+)
+
+// Config says what an Engine works with.
+type Config struct {
+	Store   Store
+	Runtime sandbox.Runtime
+	Blobs   uploader.Blobs
+	// DirectURLs makes cells' URLs the store's own; otherwise they are paths
+	// of the API.
+	DirectURLs bool
+	Spool      *uploader.Spool
+	// StateDir holds the sandboxes' disks and the commands' output.
+	StateDir string
+	// Image is the root file system, ImageDigest its SHA-256.
+	Image, ImageDigest string
+	// Env is every command's environment, as the image wants it.
+	Env map[string]string
+	// Limits of one sandbox.
+	Limits sandbox.Limits
+	// OutputBytes is how much of each stream is kept.
+	OutputBytes int64
+	// IdleLife is how long a sandbox lives after its last command.
+	IdleLife time.Duration
+	// Pool is how many booted sandboxes wait for a chat.
+	Pool int
+	// Ephemeral removes every sandbox on Close.
+	Ephemeral bool
+	Log       *slog.Logger
+}
+
+// Engine runs chats.
+type Engine struct {
+	cfg      Config
+	log      *slog.Logger
+	uploads  *uploader.Uploader
+	pool     *pool
+	events   *eventHub
+	ctx      context.Context
+	cancel   context.CancelFunc
+	work     sync.WaitGroup
+	keyLocks keyedMutex
+
+	// mu guards the maps.
+	mu       sync.Mutex
+	live     map[ChatKey]*live
+	commands map[string]*running
+}
+
+// New returns an Engine that has taken up what an earlier one left.
+func New(ctx context.Context, cfg Config) (*Engine, error) {
+	for _, dir := range []string{"disks", "output"} {
+		if err := os.MkdirAll(filepath.Join(cfg.StateDir, dir), 0o700); err != nil {
+			return nil, fmt.Errorf("make the state directory: %w", err)
+		}
+	}
+	e := &Engine{
+		cfg: cfg, log: cfg.Log, events: newEventHub(),
+		live: make(map[ChatKey]*live), commands: make(map[string]*running),
+	}
+	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	if err := e.startUploads(); err != nil {
+		return nil, err
+	}
+	if err := e.recover(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("take up the earlier state: %w", err), e.Close())
+	}
+	e.pool = newPool(e, cfg.Pool)
+	return e, nil
+}
+
+// Close lets go of the sandboxes, which go on, and waits for what is under way.
+// An ephemeral engine removes them first.
+func (e *Engine) Close() error {
+	var errs []error
+	if e.pool != nil {
+		errs = append(errs, e.pool.close())
+	}
+	e.mu.Lock()
+	lives := make([]*live, 0, len(e.live))
+	for _, l := range e.live {
+		lives = append(lives, l)
+	}
+	e.mu.Unlock()
+	if e.cfg.Ephemeral {
+		for _, l := range lives {
+			errs = append(errs, e.endSandbox(context.Background(), l, "the daemon ended"))
+		}
+		lives = nil
+	}
+	e.cancel()
+	for _, l := range lives {
+		errs = append(errs, l.release())
+	}
+	e.work.Wait()
+	return errors.Join(errs...)
+}
+
+// Counts says how busy the engine is.
+func (e *Engine) Counts() (sandboxes, running, uploads int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.live), len(e.commands), e.uploads.Stats().Queued
+}
+
+// now is the clock; tests run under synctest.
+func now() time.Time { return time.Now().UTC() }
+
+// newID returns an id that sorts by time.
+func newID(prefix string) string { return prefix + strings.ToLower(ulid.Make().String()) }
+
+func (e *Engine) disk(sandboxID string) string {
+	return filepath.Join(e.cfg.StateDir, "disks", sandboxID)
+}
+
+func (e *Engine) outputDir(command string) string {
+	return filepath.Join(e.cfg.StateDir, "output", command)
+}
+
+// keyedMutex serialises by key.
+type keyedMutex struct {
+	mu    sync.Mutex
+	locks map[string]*refMutex
+}
+
+type refMutex struct {
+	sync.Mutex
+	refs int
+}
+
+func (k *keyedMutex) lock(key string) (unlock func()) {
+	k.mu.Lock()
+	if k.locks == nil {
+		k.locks = make(map[string]*refMutex)
+	}
+	m := k.locks[key]
+	if m == nil {
+		m = &refMutex{}
+		k.locks[key] = m
+	}
+	m.refs++
+	k.mu.Unlock()
+	m.Lock()
+	return func() {
+		m.Unlock()
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if m.refs--; m.refs == 0 {
+			delete(k.locks, key)
+		}
+	}
+}
+
+// notFound turns the store's answer into the caller's.
+func notFound(err error, code api.Code, format string, args ...any) error {
+	if errors.Is(err, ErrNotFound) {
+		return api.Errorf(code, format, args...)
+	}
+	return err
+}
