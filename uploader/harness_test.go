@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -21,6 +22,11 @@ import (
 
 // TestMain lets the test binary be the writing process of a test.
 func TestMain(m *testing.M) {
+	flag.Parse()
+	// The tests wait more than they work.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	if name := os.Getenv("UPLOADER_TEST_WRITER"); name != "" {
 		if err := writerProcess(name, os.Getenv("UPLOADER_TEST_DIR")); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -145,6 +146,66 @@ func TestSwapRaces(t *testing.T) {
 		}
 	}
 	t.Logf("%d rounds, %d publications", rounds, len(r.order))
+}
+
+// TestOpenRaces opens and walks ten thousand times while what is opened is
+// swapped for links that lead outside, without pause.
+func TestOpenRaces(t *testing.T) {
+	out, dir := outside(t), t.TempDir()
+	must(t, os.Mkdir(filepath.Join(dir, "real"), 0o755))
+	must(t, os.WriteFile(filepath.Join(dir, "real", "shadow"), []byte("harmless"), 0o644))
+	must(t, os.Symlink(out, filepath.Join(dir, "evil")))
+	root, err := openDirectory(dir)
+	must(t, err)
+	defer root.Close()
+	fd := int(root.Fd())
+	stop, stopped := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				stopped <- nil
+				return
+			default:
+			}
+			if err := unix.Renameat2(fd, "real", fd, "evil", unix.RENAME_EXCHANGE); err != nil {
+				stopped <- err
+				return
+			}
+		}
+	}()
+	hidden, err := os.Stat(filepath.Join(out, "shadow"))
+	must(t, err)
+	secretInode := hidden.Sys().(*syscall.Stat_t).Ino
+	opened, refused := 0, 0
+	for range 10_000 {
+		f, st, err := openFile(fd, "real/shadow")
+		if err != nil {
+			refused++
+			continue
+		}
+		opened++
+		f.Close()
+		if st.id.Inode == secretInode {
+			t.Fatal("the file outside was opened")
+		}
+		must(t, walk(fd, "", 4, visit{
+			dir: func(Path, int, fileStat) bool { return true },
+			file: func(p Path, st fileStat) bool {
+				if st.id.Inode == secretInode {
+					t.Errorf("the walk met the file outside at %s", p)
+				}
+				return true
+			},
+			unwalked: func(p Path, r Reason, err error) { t.Errorf("%s %s: %v", p, r, err) },
+		}))
+	}
+	close(stop)
+	must(t, <-stopped)
+	if opened == 0 || refused == 0 {
+		t.Errorf("%d opened, %d refused: there was no race", opened, refused)
+	}
+	t.Logf("%d opened, %d refused", opened, refused)
 }
 
 // TestOpenBeneathNeverLeaves tries the ways out of a directory, one by one.

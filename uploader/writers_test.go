@@ -108,8 +108,14 @@ var writers = map[string]func(dir string) error{
 	"hard-link-off": linkAndUnlink,
 }
 
+// processes are what else the test binary can be.
+var processes = map[string]func(dir string) error{}
+
 func writerProcess(name, dir string) error {
 	write := writers[name]
+	if write == nil {
+		write = processes[name]
+	}
 	if write == nil {
 		return fmt.Errorf("no writer %q", name)
 	}
