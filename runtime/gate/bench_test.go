@@ -1,14 +1,22 @@
 package gate
 
 import (
+	"errors"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"mediasandbox/runtime/sandbox"
 )
 
-// The benchmarks compare a guest behind the gate with a process of the host,
-// on the way to the same listener. The kernel plays the guest: what runsc's own
-// stack costs is not in the figures.
+// The benchmarks compare a guest behind the gate with the plain way to the same
+// listener: BenchmarkSandbox with runsc over a veth, the others, in which the
+// kernel plays the guest, with a process of the host.
 
 // endless writes until the peer goes.
 func endless(c *net.TCPConn) {
@@ -94,4 +102,52 @@ func BenchmarkConnect(b *testing.B) {
 			_ = c.Close()
 		}
 	})
+}
+
+// vethGuest makes a namespace for a sandbox that is wired to the outside
+// without a gate.
+func (w *world) vethGuest() sandbox.Attachment {
+	w.t.Helper()
+	path := filepath.Join(w.dir, "wired")
+	w.must(ignoreMade(inNewNamespace(path, loopbackUp)))
+	w.t.Cleanup(func() { w.must(unix.Unmount(path, unix.MNT_DETACH)) })
+	outer, err := os.Open(w.outer)
+	w.must(err)
+	defer func() { _ = outer.Close() }()
+	w.in(path, func() error {
+		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "wired", PeerNamespace: netlink.NsFd(int(outer.Fd()))}
+		if err := netlink.LinkAdd(veth); err != nil {
+			return err
+		}
+		return errors.Join(addrs("eth0", "192.0.3.2/24"), netlink.LinkSetUp(veth))
+	})
+	w.in(w.outer, func() error { return addrs("wired", "192.0.3.1/24") })
+	w.in(path, func() error { return netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP("192.0.3.1")}) })
+	return sandbox.Attachment{Namespace: path}
+}
+
+func BenchmarkSandbox(b *testing.B) {
+	w := newWorld(b)
+	w.listenTCP(w.outer, publicAddr+":80", endless)
+	w.listenTCP(w.outer, publicAddr+":81", sink)
+	w.listenTCP(w.outer, publicAddr+":82", func(c *net.TCPConn) { _ = c.Close() })
+	m := w.manager(nil)
+	guests := map[string]*guest{"gate": w.boot(w.attach(m, "bench")), "veth": w.boot(w.vethGuest())}
+	for _, c := range []struct {
+		name, do, addr string
+		each           int64
+	}{{"fetch", "fetch", ":80", 1 << 20}, {"push", "push", ":81", 1 << 20}, {"connect", "connect", ":82", 0}} {
+		for _, side := range []string{"gate", "veth", "gate", "veth"} {
+			b.Run(c.name+"/"+side, func(b *testing.B) {
+				b.SetBytes(c.each)
+				count := int64(b.N)
+				if c.each > 0 {
+					count *= c.each
+				}
+				if r := guests[side].do(ask{Do: c.do, Addr: publicAddr + c.addr, Count: count}); r.Err != "" {
+					b.Fatal(r.Err)
+				}
+			})
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,7 +47,10 @@ type guest struct {
 }
 
 // Request and reply of the probe.
-type ask struct{ Do, Net, Addr, Send, Keep string }
+type ask struct {
+	Do, Net, Addr, Send, Keep string
+	Count                     int64
+}
 
 type told struct {
 	Got, Err, Errno string
@@ -96,7 +100,7 @@ func (w *world) boot(a sandbox.Attachment) *guest {
 	b, err := json.Marshal(spec)
 	w.must(err)
 	w.must(os.WriteFile(filepath.Join(dir, "config.json"), b, 0o600))
-	id := filepath.Base(a.Namespace)
+	id := strings.ToLower(filepath.Base(a.Namespace))
 	flags := []string{"--root", filepath.Join(dir, "state"), "--platform=systrap", "--network=sandbox", "--net-raw", "--ignore-cgroups"}
 	cmd := exec.Command(runsc, append(flags, "run", "--bundle", dir, id)...)
 	cmd.Stderr = testWriter{t}

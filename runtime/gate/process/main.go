@@ -25,7 +25,8 @@ import (
 // and only then is the first byte from the guest read.
 func Main(log io.Writer) error {
 	l := slog.New(slog.NewJSONHandler(log, nil))
-	gvisorlog.SetLevel(gvisorlog.Warning)
+	// The stack's log is about packets: a guest could fill a disk with it.
+	gvisorlog.SetTarget(gvisorlog.GoogleEmitter{Writer: &gvisorlog.Writer{Next: io.Discard}})
 	ready := os.NewFile(handover.FDReady, "ready")
 	if ready == nil {
 		return errors.New("start the gate: it is started by sandboxd, not by hand")

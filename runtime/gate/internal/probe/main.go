@@ -18,13 +18,16 @@ import (
 
 // Request is what to try.
 type Request struct {
-	// Do is "tcp", "udp", "lookup", "ping", "send" or "addrs". TCP connections
-	// stay open under Keep, and "send" uses them.
+	// Do is "tcp", "udp", "lookup", "ping", "send", "fetch", "push" or
+	// "connect". TCP connections stay open under Keep, and "send" uses them.
+	// "fetch" and "push" move Count bytes; "connect" connects Count times.
 	Do   string
 	Net  string
 	Addr string
 	Send string
 	Keep string
+
+	Count int64
 }
 
 // Reply is what came of it.
@@ -90,9 +93,19 @@ func do(req Request) (string, error) {
 		return lookup(req)
 	case "ping":
 		return ping(req.Addr)
-	case "addrs":
-		a, err := net.InterfaceAddrs()
-		return fmt.Sprint(a), err
+	case "fetch", "push":
+		return "", move(req)
+	case "connect":
+		for range req.Count {
+			c, err := net.Dial("tcp4", req.Addr)
+			if err != nil {
+				return "", err
+			}
+			if err := c.Close(); err != nil {
+				return "", err
+			}
+		}
+		return "", nil
 	}
 	return "", fmt.Errorf("unknown request %q", req.Do)
 }
@@ -111,6 +124,29 @@ func roundTrip(c net.Conn, send string) (string, error) {
 	b := make([]byte, len(send))
 	n, err := io.ReadFull(c, b)
 	return string(b[:n]), err
+}
+
+// move transfers Count bytes in big pieces.
+func move(req Request) error {
+	c, err := net.Dial("tcp4", req.Addr)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	b := make([]byte, 256<<10)
+	for left := req.Count; left > 0; {
+		n := 0
+		if req.Do == "fetch" {
+			n, err = c.Read(b)
+		} else {
+			n, err = c.Write(b[:min(left, int64(len(b)))])
+		}
+		if err != nil {
+			return err
+		}
+		left -= int64(n)
+	}
+	return nil
 }
 
 func lookup(req Request) (string, error) {
