@@ -47,7 +47,7 @@ type delivery struct {
 
 // rig is a watched directory whose receiver checks what it is given.
 type rig struct {
-	t     *testing.T
+	t     testing.TB
 	dir   string
 	spool *Spool
 	*Watcher

@@ -177,11 +177,12 @@ func TestOpenRaces(t *testing.T) {
 	hidden, err := os.Stat(filepath.Join(out, "shadow"))
 	must(t, err)
 	secretInode := hidden.Sys().(*syscall.Stat_t).Ino
-	opened, refused := 0, 0
+	opened, refused, why := 0, 0, map[string]int{}
 	for range 10_000 {
 		f, st, err := openFile(fd, "real/shadow")
 		if err != nil {
 			refused++
+			why[err.Error()]++
 			continue
 		}
 		opened++
@@ -205,7 +206,7 @@ func TestOpenRaces(t *testing.T) {
 	if opened == 0 || refused == 0 {
 		t.Errorf("%d opened, %d refused: there was no race", opened, refused)
 	}
-	t.Logf("%d opened, %d refused", opened, refused)
+	t.Logf("%d opened, %d refused: %v", opened, refused, why)
 }
 
 // TestOpenBeneathNeverLeaves tries the ways out of a directory, one by one.
