@@ -2,6 +2,7 @@ package gate
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -150,4 +151,22 @@ func BenchmarkSandbox(b *testing.B) {
 			})
 		}
 	}
+}
+
+// BenchmarkAttach makes and removes a network, and reports a fresh gate's
+// resident memory.
+func BenchmarkAttach(b *testing.B) {
+	w := newWorld(b)
+	m := w.manager(nil)
+	var kb int
+	for b.Loop() {
+		_, err := m.Attach(b.Context(), "bench", publicMode)
+		w.must(err)
+		b.StopTimer()
+		_, err = fmt.Sscan(status(b, gatePIDs(b)[0], "VmRSS"), &kb)
+		w.must(err)
+		b.StartTimer()
+		w.must(m.Detach(b.Context(), "bench"))
+	}
+	b.ReportMetric(float64(kb)/1024, "MB-RSS")
 }

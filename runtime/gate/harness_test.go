@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -374,7 +373,5 @@ func gatePIDs(t testing.TB) []int {
 	}
 	return pids
 }
-
-func addrPort(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 
 func isErrno(err error, want syscall.Errno) bool { return errors.Is(err, want) }

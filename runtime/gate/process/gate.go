@@ -60,7 +60,8 @@ type gate struct {
 func newGate(log *slog.Logger, tap *os.File, refusals *refusalLog, cfg handover.Config, hosts policy.HostSet) (*gate, error) {
 	g := &gate{log: log, limits: cfg.Limits, refusals: refusals}
 	g.ctx, g.end = context.WithCancel(context.Background())
-	g.configure(cfg, hosts)
+	g.policy.Store(&policy.Policy{Host: hosts})
+	g.configure(cfg)
 	g.link = newTapEndpoint(tap, g.sift)
 	s, err := newStack(g.link)
 	if err != nil {
@@ -78,18 +79,23 @@ func newGate(log *slog.Logger, tap *os.File, refusals *refusalLog, cfg handover.
 	return g, nil
 }
 
-// configure puts a policy in force for the flows to come.
-func (g *gate) configure(cfg handover.Config, hosts policy.HostSet) {
-	g.policy.Store(&policy.Policy{Mode: cfg.Policy.Mode, Host: hosts})
+// configure puts a configuration in force for the flows to come.
+func (g *gate) configure(cfg handover.Config) {
 	g.resolvers.Store(&cfg.Resolvers)
+	g.changePolicy(func(p *policy.Policy) { p.Mode = cfg.Policy.Mode })
 }
 
 // setHosts puts the host's addresses in force.
 func (g *gate) setHosts(hosts policy.HostSet) {
+	g.changePolicy(func(p *policy.Policy) { p.Host = hosts })
+}
+
+// changePolicy changes one part of the policy and keeps what others changed.
+func (g *gate) changePolicy(change func(*policy.Policy)) {
 	for {
 		old := g.policy.Load()
 		p := *old
-		p.Host = hosts
+		change(&p)
 		if g.policy.CompareAndSwap(old, &p) {
 			return
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"syscall"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -122,6 +121,3 @@ func (w *hostWatch) run(ctx context.Context, set func(policy.HostSet)) error {
 		}
 	}
 }
-
-// isRefused says whether the far end said that nobody listens.
-func isRefused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }

@@ -129,7 +129,7 @@ func (p *program) serve() error {
 				p.log.Error("the new policy can't be read", "err", err)
 				continue
 			}
-			p.gate.configure(cfg, p.gate.policy.Load().Host)
+			p.gate.configure(cfg)
 			p.log.Info("policy reloaded", "mode", cfg.Policy.Mode, "resolvers", len(cfg.Resolvers))
 		}
 	}

@@ -219,7 +219,7 @@ func (u *udpFlow) hostError(err error) tcpip.Error {
 	switch {
 	case err == nil:
 		return nil
-	case isRefused(err):
+	case errors.Is(err, unix.ECONNREFUSED):
 		u.gate.link.writeFrame(portUnreachable(u.guestPort, u.remote))
 		return nil
 	case errors.Is(err, unix.EMSGSIZE), errors.Is(err, unix.ENOBUFS),
