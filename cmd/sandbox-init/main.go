@@ -13,6 +13,7 @@ func main() {
 	err := pid1.New(pid1.Config{
 		Socket:  "/.ctl/init.sock",
 		Outputs: "/outputs",
+		Journal: "/.journal/closed",
 		Cgroup:  "/sys/fs/cgroup",
 	}).Run(context.Background())
 	fmt.Fprintln(os.Stderr, "sandbox-init:", err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -199,4 +200,21 @@ func (c Config) Validate() error {
 		check((c.Store.S3.AccessKeyFile == "") == (c.Store.S3.SecretKeyFile == ""), "store.s3: access_key_file and secret_key_file go together")
 	}
 	return errors.Join(errs...)
+}
+
+// MarshalText writes a size in bytes.
+func (s Size) MarshalText() ([]byte, error) {
+	return []byte(strconv.FormatInt(int64(s), 10) + "B"), nil
+}
+
+// MarshalText writes a duration as Go does.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// TOML returns the configuration as a file.
+func (c Config) TOML() []byte {
+	text, err := toml.Marshal(c)
+	if err != nil {
+		panic(fmt.Sprintf("config: its own type can't be written: %v", err)) // never
+	}
+	return text
 }

@@ -58,3 +58,14 @@ func TestNamedFileMustExist(t *testing.T) {
 		t.Error("a missing file was taken for an empty one")
 	}
 }
+
+func TestWrittenConfigReadsBack(t *testing.T) {
+	want := Default()
+	got, err := parse("f", want.TOML())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got.TOML()) != string(want.TOML()) {
+		t.Errorf("got\n%s\nwant\n%s", got.TOML(), want.TOML())
+	}
+}

@@ -19,15 +19,11 @@ import (
 
 // watchConfig says how a sandbox's outputs become cells.
 func (e *Engine) watchConfig(l *live, known []uploader.Known) uploader.Config {
-	cfg := uploader.Config{
+	return uploader.Config{
 		Dir: l.dir("outputs"), GuestDir: "/outputs", Spool: e.cfg.Spool,
 		Receiver: receiver{e, l}, Known: known, Log: e.log.With("sandbox", l.record.Spec.ID),
-		Skipped: func(s uploader.Skipped) { l.skip(s) },
+		Writers: writers{e, l}, Skipped: func(s uploader.Skipped) { l.skip(s) },
 	}
-	if l.handle != nil {
-		cfg.Writers = l.handle
-	}
-	return cfg
 }
 
 // skip notes an output that can't become a cell, for its command's record.

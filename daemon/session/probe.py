@@ -47,6 +47,8 @@ def stream(path):
                     found["width"], found["height"] = found["height"], found["width"]
         elif kind == "audio" and "audio_codec" not in found:
             found["audio_codec"] = s.get("codec_name", "")
+    if not found.get("width") and "audio_codec" not in found:
+        raise ValueError("no picture and no sound can be read from it")
     return found
 
 

@@ -62,7 +62,7 @@ func (e *Engine) recoverSandbox(ctx context.Context, rec SandboxRecord, commands
 		if !errors.Is(err, sandbox.ErrGone) {
 			e.log.Warn("a sandbox can't be taken up again", "sandbox", rec.Spec.ID, "error", err)
 		}
-		return e.recoverGone(ctx, rec, known)
+		return e.recoverGone(ctx, rec, known, commands)
 	}
 	l, err := e.attach(rec, h, known)
 	if err != nil {
@@ -108,11 +108,11 @@ func (e *Engine) recoverCommand(ctx context.Context, l *live, rec CommandRecord)
 
 // recoverGone records the finished outputs of a sandbox that ended while no
 // daemon was there, and removes what is left of it.
-func (e *Engine) recoverGone(ctx context.Context, rec SandboxRecord, known []uploader.Known) error {
-	// Nobody can write any more; what was quiet before the end is finished.
-	// What was being written at that moment can't be told from it by asking,
-	// so that only files older than their sandbox's last sign of life count.
+func (e *Engine) recoverGone(ctx context.Context, rec SandboxRecord, known []uploader.Known, commands []CommandRecord) error {
 	l := &live{record: rec, running: make(map[string]bool)}
+	if len(commands) > 0 {
+		l.putDownTo(commands[len(commands)-1])
+	}
 	if _, err := os.Stat(l.dir("outputs")); err == nil {
 		w, err := uploader.Watch(e.watchConfig(l, known))
 		if err != nil {

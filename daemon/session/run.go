@@ -212,10 +212,13 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 
 // killCommand ends a command; when the guest does not do it, its sandbox ends.
 func (e *Engine) killCommand(r *running, l *live, p sandbox.Process) {
-	err := p.Kill()
+	err := errors.Join(l.noteBroken(e.ctx), p.Kill())
 	if err == nil {
 		select {
 		case <-p.Done():
+			if err := l.sealBroken(); err != nil {
+				e.log.Error("look at what a killed command was writing", "command", r.rec.ID, "error", err)
+			}
 			return
 		case <-time.After(killTimeout):
 			err = fmt.Errorf("the guest did not end it within %s", killTimeout)

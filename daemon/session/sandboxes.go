@@ -32,6 +32,8 @@ type live struct {
 	facts sync.WaitGroup
 	// skipped are outputs that can't become cells, since the last command.
 	skipped []api.Skipped
+	// broken are outputs that killed commands were writing; see writers.go.
+	broken map[string]FileState
 }
 
 // errLetGo is the status error of processes whose sandbox was let go.
@@ -128,7 +130,7 @@ func (e *Engine) boot(ctx context.Context, mode sandbox.NetworkMode) (sandbox.Sp
 
 // attach begins to follow a sandbox.
 func (e *Engine) attach(rec SandboxRecord, h sandbox.Handle, known []uploader.Known) (*live, error) {
-	l := &live{handle: h, record: rec, running: make(map[string]bool), factsSlots: make(chan struct{}, 1)}
+	l := &live{handle: h, record: rec, running: make(map[string]bool), broken: make(map[string]FileState), factsSlots: make(chan struct{}, 1)}
 	w, err := uploader.Watch(e.watchConfig(l, known))
 	if err != nil {
 		return nil, err

@@ -36,6 +36,7 @@ type Config struct {
 	// of the API.
 	DirectURLs bool
 	Spool      *uploader.Spool
+	ClosedFiles ClosedFiles
 	// StateDir holds the sandboxes' disks and the commands' output.
 	StateDir string
 	// Image is the root file system, ImageDigest its SHA-256.

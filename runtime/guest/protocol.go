@@ -121,6 +121,15 @@ type Hint struct {
 	Path []byte `json:"path"`
 }
 
+// Closed is a line of the journal in which PID 1 records, on the sandbox's disk,
+// that the writer of a file closed it in this state.
+type Closed struct {
+	Path []byte `json:"path"`
+	Size int64  `json:"size"`
+	// MTime is in nanoseconds since 1970.
+	MTime int64 `json:"mtime"`
+}
+
 // OpenFiles asks which files below Dir are open for writing.
 type OpenFiles struct {
 	Seq uint64 `json:"seq"`

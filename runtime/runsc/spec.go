@@ -47,6 +47,7 @@ var binds = []struct {
 	{"inputs", "/inputs", true},
 	{"outputs", "/outputs", false},
 	{"skills", "/skills", true},
+	{sandbox.JournalDir, "/.journal", false},
 }
 
 // writeBundle writes the OCI bundle into the sandbox's run directory.

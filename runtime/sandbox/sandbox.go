@@ -37,6 +37,10 @@ type Spec struct {
 	Network NetworkPolicy `json:"network"`
 }
 
+// JournalDir is the sub-directory of Spec.Disk in which the guest records the
+// files below /outputs that their writers closed; guest.ClosedFiles reads it.
+const JournalDir = "journal"
+
 // Limits bound one sandbox. A zero field means no limit of that kind.
 type Limits struct {
 	MemoryBytes int64   `json:"memory_bytes"`

@@ -93,7 +93,14 @@ func chatFlag() cli.Flag {
 }
 
 // wantJSON tells whether --json was given, before or after the verb.
-func wantJSON(c *cli.Context) bool { return c.Bool("json") }
+func wantJSON(c *cli.Context) bool {
+	for _, level := range c.Lineage() {
+		if level.Bool("json") { // a verb's own flag hides the global one
+			return true
+		}
+	}
+	return false
+}
 
 // printJSON prints one object on a line.
 func printJSON(c *cli.Context, v any) error {

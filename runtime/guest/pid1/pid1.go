@@ -29,6 +29,8 @@ type Config struct {
 	Socket string
 	// Outputs is the directory whose finished files are hinted.
 	Outputs string
+	// Journal is the file that records which of them were closed.
+	Journal string
 	// Cgroup is the root of the guest's cgroup v2 tree.
 	Cgroup string
 }
@@ -53,13 +55,13 @@ func New(cfg Config) *Init {
 // Run serves the host until ctx ends. It returns only when the host can never
 // be served.
 func (in *Init) Run(ctx context.Context) error {
-	// PID 1 has no default actions to lose, but a Go program would still act
-	// on these.
-	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGPIPE, syscall.SIGTERM)
+	// PID 1 must outlive these. They are caught, not ignored: commands would
+	// inherit that they are ignored, but not that they are caught.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGPIPE, syscall.SIGTERM)
 	// The host's files are created with the modes the commands ask for.
 	syscall.Umask(0o022)
 	go in.table.reap()
-	hints, err := watchOutputs(in.cfg.Outputs)
+	hints, err := watchOutputs(in.cfg.Outputs, in.cfg.Journal)
 	if err != nil {
 		return fmt.Errorf("watch %s: %w", in.cfg.Outputs, err)
 	}
