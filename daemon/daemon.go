@@ -27,6 +27,7 @@ import (
 	"mediasandbox/runtime/gate"
 	"mediasandbox/runtime/runsc"
 	"mediasandbox/runtime/sandbox"
+	"mediasandbox/skills"
 	"mediasandbox/uploader"
 )
 
@@ -169,7 +170,7 @@ func (d *Daemon) newEngine(ctx context.Context, st *store.Store, run *runsc.Runt
 	}
 	l := d.cfg.Limits
 	d.engine, err = session.New(ctx, session.Config{
-		Store: st, Runtime: run, Blobs: blobs, DirectURLs: direct, Spool: spool, ClosedFiles: closedFiles, StateDir: d.cfg.Paths.StateDir,
+		Store: st, Runtime: run, Blobs: blobs, DirectURLs: direct, Spool: spool, ClosedFiles: closedFiles, Skills: skills.CopyTo, StateDir: d.cfg.Paths.StateDir,
 		Image: image.Path, ImageDigest: image.Manifest.Image.SHA256, Env: image.Manifest.Environment,
 		Limits: sandbox.Limits{
 			MemoryBytes: int64(l.Memory), CPUs: l.CPUs, PIDs: l.PIDs, OverlayBytes: int64(l.Overlay),

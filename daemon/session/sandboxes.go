@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"gvisor.dev/gvisor/pkg/cleanup"
+
 	"mediasandbox/daemon/api"
 	"mediasandbox/runtime/sandbox"
 	"mediasandbox/uploader"
@@ -121,10 +123,24 @@ func (e *Engine) boot(ctx context.Context, mode sandbox.NetworkMode) (sandbox.Sp
 		ID: id, Image: e.cfg.Image, Disk: e.disk(id), Limits: e.cfg.Limits,
 		Network: sandbox.NetworkPolicy{Mode: mode},
 	}
+	undo := cleanup.Make(func() {
+		if err := os.RemoveAll(spec.Disk); err != nil {
+			e.log.Error("remove the disk of a sandbox that did not start", "sandbox", id, "error", err)
+		}
+	})
+	defer undo.Clean()
+	skillsDir := filepath.Join(spec.Disk, "skills")
+	if err := os.MkdirAll(skillsDir, 0o755); err != nil {
+		return spec, nil, fmt.Errorf("make a sandbox's disk: %w", err)
+	}
+	if err := e.cfg.Skills(skillsDir); err != nil {
+		return spec, nil, err
+	}
 	h, err := e.cfg.Runtime.Start(ctx, spec)
 	if err != nil {
-		return spec, nil, errors.Join(err, os.RemoveAll(spec.Disk))
+		return spec, nil, err
 	}
+	undo.Release()
 	return spec, h, nil
 }
 

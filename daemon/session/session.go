@@ -34,9 +34,11 @@ type Config struct {
 	Blobs   uploader.Blobs
 	// DirectURLs makes cells' URLs the store's own; otherwise they are paths
 	// of the API.
-	DirectURLs bool
-	Spool      *uploader.Spool
+	DirectURLs  bool
+	Spool       *uploader.Spool
 	ClosedFiles ClosedFiles
+	// Skills writes the built-in skills into a directory.
+	Skills func(dir string) error
 	// StateDir holds the sandboxes' disks and the commands' output.
 	StateDir string
 	// Image is the root file system, ImageDigest its SHA-256.

@@ -87,7 +87,7 @@ func (s *Server) Resume() {
 	s.cmd.Dir = s.data
 	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := s.cmd.Start(); err != nil {
+	if err := startOnOwnThread(s.cmd); err != nil {
 		s.t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -193,4 +193,16 @@ func lock(name string) (unlock func(), err error) {
 		return nil, fmt.Errorf("build S3 server: %w", err)
 	}
 	return func() { f.Close() }, nil
+}
+
+// startOnOwnThread starts a command that dies with its parent. Pdeathsig speaks
+// of the thread that forked, and threads of a Go program may end before it.
+func startOnOwnThread(cmd *exec.Cmd) error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		started <- cmd.Start()
+		select {} // keeps the thread for as long as the program runs
+	}()
+	return <-started
 }

@@ -1,0 +1,91 @@
+package daemon_test
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"mediasandbox/daemon/api"
+	"mediasandbox/daemon/config"
+	"mediasandbox/daemon/daemontest"
+	"mediasandbox/uploader/s3/s3test"
+)
+
+// TestCellsGoToS3 publishes to a real S3 server, which goes away and comes
+// back between.
+func TestCellsGoToS3(t *testing.T) {
+	server := s3test.Start(t)
+	secrets := t.TempDir()
+	key, secret := filepath.Join(secrets, "key"), filepath.Join(secrets, "secret")
+	for path, text := range map[string]string{key: server.AccessKeyID, secret: server.SecretAccessKey} {
+		if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := daemontest.Start(t, func(c *config.Config) {
+		c.Store.Kind = "s3"
+		c.Store.S3 = config.S3{
+			Bucket: server.Bucket, Region: "us-east-1", Endpoint: server.Endpoint, PathStyle: true, Prefix: "cells",
+			PresignExpiry: config.Duration(time.Hour), AccessKeyFile: key, SecretKeyFile: secret,
+		}
+	})
+	cmd := succeeded(t, d, d.Shell("head -c 3000000 /dev/zero | tr '\\0' x >/outputs/big.txt"))
+	if len(cmd.Cells) != 1 || cmd.Cells[0].State != api.CellPublished {
+		t.Fatalf("cells: %+v", cmd.Cells)
+	}
+	url := cmd.Cells[0].File.URL
+	if !strings.HasPrefix(url, server.Endpoint) || !strings.Contains(url, "/cells/default/") || !strings.Contains(url, "/big.txt?") {
+		t.Errorf("URL %s", url)
+	}
+	res, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if body, err := io.ReadAll(res.Body); err != nil || len(body) != 3000000 {
+		t.Errorf("the URL gives %s, %d bytes, %v", res.Status, len(body), err)
+	}
+	if got := content(t, d, 1); len(got) != 3000000 {
+		t.Errorf("the API gives %d bytes", len(got))
+	}
+
+	server.Kill()
+	cmd = succeeded(t, d, d.Shell("echo later >/outputs/later.txt"))
+	if len(cmd.Cells) != 1 || cmd.Cells[0].State != api.CellPending {
+		t.Errorf("with the store away: %+v", cmd.Cells)
+	}
+	server.Resume()
+	deadline := time.Now().Add(60 * time.Second)
+	for {
+		cell, err := d.Cell(t.Context(), api.DefaultChat, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cell.State == api.CellPublished {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the upload was not tried again")
+		}
+		<-time.After(50 * time.Millisecond)
+	}
+	if got := string(content(t, d, 2)); got != "later\n" {
+		t.Errorf("the cell holds %q", got)
+	}
+	if err := d.DeleteChat(t.Context(), api.DefaultChat); err != nil {
+		t.Fatal(err)
+	}
+	left, err := server.Client().ListObjectsV2(t.Context(), &awss3.ListObjectsV2Input{Bucket: &server.Bucket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range left.Contents {
+		t.Errorf("the deleted chat left %s", *o.Key)
+	}
+}
