@@ -176,7 +176,9 @@ func (d *Daemon) newEngine(ctx context.Context, st *store.Store, run *runsc.Runt
 			MemoryBytes: int64(l.Memory), CPUs: l.CPUs, PIDs: l.PIDs, OverlayBytes: int64(l.Overlay),
 		},
 		OutputBytes: int64(l.Output), IdleLife: time.Duration(l.IdleLife), Pool: l.Pool,
-		Ephemeral: ephemeral, Log: d.log,
+		DefaultTimeout: time.Duration(l.Timeout), MaxTimeout: time.Duration(l.MaxTimeout), TurnBudget: time.Duration(l.TurnBudget),
+		MaxRunning: l.Running,
+		Ephemeral:  ephemeral, Log: d.log,
 	})
 	if err != nil {
 		return err
@@ -194,7 +196,8 @@ func (d *Daemon) describe(image rootfs.Image, run *runsc.Runtime) {
 		Image: api.Image{Path: image.Path, SHA256: image.Manifest.Image.SHA256, Size: image.Manifest.Image.Size},
 		Store: d.cfg.Store.Kind,
 		Limits: api.Limits{
-			DefaultTimeout: api.DefaultTimeout.Seconds(), MaxTimeout: api.MaxTimeout.Seconds(),
+			DefaultTimeout: time.Duration(l.Timeout).Seconds(), MaxTimeout: time.Duration(l.MaxTimeout).Seconds(),
+			TurnBudget: time.Duration(l.TurnBudget).Seconds(), MaxRunning: l.Running,
 			IdleLife: time.Duration(l.IdleLife).Seconds(), MemoryBytes: int64(l.Memory), CPUs: l.CPUs, PIDs: l.PIDs,
 			OutputBytes: int64(l.Output), Enforced: enforced, Unenforced: reason,
 		},

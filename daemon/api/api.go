@@ -29,6 +29,9 @@ var ValidID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 const (
 	DefaultTimeout = 300 * time.Second
 	MaxTimeout     = 600 * time.Second
+	TurnBudget     = 210 * time.Second
+	// MaxRunning is how many commands of a chat run at a time.
+	MaxRunning = 8
 	// MaxSource is the longest Python source or shell line in bytes.
 	MaxSource = 1 << 20
 	// MaxArgs bounds argv and env together, in bytes.
@@ -79,6 +82,7 @@ type Chat struct {
 	CreatedAt time.Time `json:"created_at"`
 	Sandbox   *Sandbox  `json:"sandbox,omitempty" doc:"The live sandbox, if there is one."`
 	Cells     int       `json:"cells" doc:"How many ordinals were given."`
+	Turn      *Turn     `json:"turn,omitempty" doc:"The open turn."`
 }
 
 // Sandbox is what a chat shows of its live sandbox.
@@ -88,6 +92,23 @@ type Sandbox struct {
 	// IdleSince is when the last command ended; nil while one runs.
 	IdleSince *time.Time `json:"idle_since,omitempty" doc:"When the last command ended; absent while one runs."`
 	ExpiresAt *time.Time `json:"expires_at,omitempty" doc:"When it is removed with its files if nothing more runs."`
+}
+
+// Turn is one exchange of a chat. Its clock runs while at least one command of
+// the chat does.
+type Turn struct {
+	ID       string     `json:"id"`
+	Implicit bool       `json:"implicit,omitempty" doc:"Opened for a caller that named none."`
+	OpenedAt time.Time  `json:"opened_at"`
+	ClosedAt *time.Time `json:"closed_at,omitempty" doc:"Absent while it is open."`
+	Budget   float64    `json:"budget_seconds" doc:"Of work."`
+	Used     float64    `json:"used_seconds"`
+	Left     float64    `json:"left_seconds"`
+}
+
+// NewTurn opens a turn.
+type NewTurn struct {
+	ID string `json:"id,omitempty" doc:"1 to 64 of A-Z a-z 0-9 . _ -; chosen by the daemon when absent."`
 }
 
 // NewChat asks for a chat.
@@ -108,6 +129,7 @@ type NewCommand struct {
 	Dir     string            `json:"dir,omitempty" doc:"Working directory in the sandbox; default /workspace."`
 	Env     map[string]string `json:"env,omitempty" doc:"Added to the image's environment."`
 	Timeout float64           `json:"timeout_seconds,omitempty" minimum:"0" doc:"Seconds, at most 600; default 300."`
+	Turn    string            `json:"turn,omitempty" doc:"The turn it belongs to; opened if it is new. Absent: the open turn if it was opened by name, else a turn of its own."`
 	Label   string            `json:"label,omitempty" maxLength:"100" doc:"Groups the cells that come of it."`
 	Kind    Pill              `json:"kind,omitempty" enum:"video-edit,frame-extract,image-edit,audio-edit,file" doc:"The pill of its cells; found out when absent."`
 	Stdin   []byte            `json:"stdin,omitempty" doc:"Input, base64."`
@@ -128,6 +150,10 @@ type Command struct {
 	Label     string     `json:"label,omitempty"`
 	Kind      Pill       `json:"kind,omitempty"`
 	Inputs    []string   `json:"inputs,omitempty"`
+	Turn      string     `json:"turn" doc:"In which it was started."`
+	Left      float64    `json:"turn_left_seconds" doc:"Of the open turn's budget."`
+	Continues bool       `json:"continues,omitempty" doc:"The wait ended before the command did; wait for it in the next turn."`
+	Place     int        `json:"queue_place,omitempty" doc:"While queued behind the chat's other commands: 1 is next."`
 	State     State      `json:"state"`
 	ExitCode  *int       `json:"exit_code,omitempty" doc:"Of the main process; absent when a signal ended it or it did not end by itself."`
 	Signal    int        `json:"signal,omitempty" doc:"That ended the main process."`
@@ -230,6 +256,7 @@ const (
 	EventCellPending    EventType = "cell.pending"
 	EventCellPublished  EventType = "cell.published"
 	EventCellLost       EventType = "cell.lost"
+	EventTurnOpened     EventType = "turn.opened"
 	EventSandboxStarted EventType = "sandbox.started"
 	EventSandboxEnded   EventType = "sandbox.ended"
 )
@@ -268,7 +295,9 @@ type Image struct {
 type Limits struct {
 	DefaultTimeout float64 `json:"default_timeout_seconds"`
 	MaxTimeout     float64 `json:"max_timeout_seconds"`
+	TurnBudget     float64 `json:"turn_budget_seconds" doc:"Work in one turn."`
 	IdleLife       float64 `json:"idle_life_seconds"`
+	MaxRunning     int     `json:"max_running" doc:"Commands of a chat that run at a time; more are queued."`
 	MemoryBytes    int64   `json:"memory_bytes"`
 	CPUs           float64 `json:"cpus"`
 	PIDs           int64   `json:"pids"`

@@ -130,7 +130,10 @@ func call[T any](ctx context.Context, c *Client, r request, in any) (T, error) {
 			return out, fmt.Errorf("encode request: %w", err)
 		}
 		r.body = bytes.NewReader(body)
-		r.header = http.Header{"Content-Type": {"application/json"}}
+		if r.header == nil {
+			r.header = make(http.Header)
+		}
+		r.header.Set("Content-Type", "application/json")
 	}
 	res, err := c.do(ctx, r)
 	if err != nil {
@@ -177,6 +180,23 @@ func (c *Client) Start(ctx context.Context, chat string, cmd api.NewCommand) (ap
 	return call[api.Command](ctx, c, request{method: http.MethodPost, path: []string{"chats", chat, "commands"}}, cmd)
 }
 
+// StartOnce begins a command at most once for a key, however often it is asked.
+func (c *Client) StartOnce(ctx context.Context, chat, key string, cmd api.NewCommand) (api.Command, error) {
+	return call[api.Command](ctx, c, request{
+		method: http.MethodPost, path: []string{"chats", chat, "commands"}, header: http.Header{"Idempotency-Key": {key}},
+	}, cmd)
+}
+
+// OpenTurn opens the chat's next turn; an empty id lets the daemon choose one.
+func (c *Client) OpenTurn(ctx context.Context, chat, id string) (api.Turn, error) {
+	return call[api.Turn](ctx, c, request{method: http.MethodPost, path: []string{"chats", chat, "turns"}}, api.NewTurn{ID: id})
+}
+
+// Turns lists a chat's turns.
+func (c *Client) Turns(ctx context.Context, chat string) ([]api.Turn, error) {
+	return call[[]api.Turn](ctx, c, request{method: http.MethodGet, path: []string{"chats", chat, "turns"}}, nil)
+}
+
 // Commands lists a chat's commands.
 func (c *Client) Commands(ctx context.Context, chat string) ([]api.Command, error) {
 	return call[[]api.Command](ctx, c, request{method: http.MethodGet, path: []string{"chats", chat, "commands"}}, nil)
@@ -192,12 +212,18 @@ const waitSlice = 60
 
 // Wait returns the command once it has ended.
 func (c *Client) Wait(ctx context.Context, chat, id string) (api.Command, error) {
+	return c.WaitIn(ctx, chat, id, "")
+}
+
+// WaitIn waits within a turn: when the turn is over, the command comes back
+// marked as continuing.
+func (c *Client) WaitIn(ctx context.Context, chat, id, turn string) (api.Command, error) {
 	for {
 		cmd, err := call[api.Command](ctx, c, request{
 			method: http.MethodGet, path: []string{"chats", chat, "commands", id},
-			query: url.Values{"wait": {strconv.Itoa(waitSlice)}},
+			query: url.Values{"wait": {strconv.Itoa(waitSlice)}, "turn": {turn}},
 		}, nil)
-		if err != nil || cmd.State.Ended() {
+		if err != nil || cmd.State.Ended() || cmd.Continues {
 			return cmd, err
 		}
 	}

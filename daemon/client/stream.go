@@ -99,10 +99,16 @@ func retry[T any](ctx context.Context, f func(alive func()) (T, error)) (T, erro
 // the daemon goes away it is waited for, and the output goes on at the byte
 // after the last one.
 func (c *Client) Output(ctx context.Context, chat, id string, follow bool, handle func(api.OutputChunk) error) (api.Command, error) {
+	return c.OutputIn(ctx, chat, id, "", follow, handle)
+}
+
+// OutputIn is Output within a turn: when the turn is over, the command comes
+// back marked as continuing.
+func (c *Client) OutputIn(ctx context.Context, chat, id, turn string, follow bool, handle func(api.OutputChunk) error) (api.Command, error) {
 	offsets := map[string]int64{}
 	first := true
 	return retry(ctx, func(alive func()) (api.Command, error) {
-		cmd, err := c.output(ctx, chat, id, follow, offsets, alive, handle)
+		cmd, err := c.output(ctx, chat, id, turn, follow, offsets, alive, handle)
 		var unreachable *Unreachable
 		if first && errors.As(err, &unreachable) {
 			return cmd, backoff.Permanent(err) // it was never there
@@ -113,7 +119,7 @@ func (c *Client) Output(ctx context.Context, chat, id string, follow bool, handl
 }
 
 // output reads one connection's worth of a command's output.
-func (c *Client) output(ctx context.Context, chat, id string, follow bool, offsets map[string]int64, alive func(), handle func(api.OutputChunk) error) (api.Command, error) {
+func (c *Client) output(ctx context.Context, chat, id, turn string, follow bool, offsets map[string]int64, alive func(), handle func(api.OutputChunk) error) (api.Command, error) {
 	var cmd api.Command
 	res, err := c.do(ctx, request{
 		method: http.MethodGet, path: []string{"chats", chat, "commands", id, "output"},
@@ -121,6 +127,7 @@ func (c *Client) output(ctx context.Context, chat, id string, follow bool, offse
 			"stdout": {strconv.FormatInt(offsets["stdout"], 10)},
 			"stderr": {strconv.FormatInt(offsets["stderr"], 10)},
 			"follow": {strconv.FormatBool(follow)},
+			"turn":   {turn},
 		},
 	})
 	if err != nil {

@@ -51,6 +51,12 @@ type Limits struct {
 	Overlay  Size     `toml:"overlay"`
 	Output   Size     `toml:"output"`
 	IdleLife Duration `toml:"idle_life"`
+	// Timeout and MaxTimeout are a command's, TurnBudget is a turn's.
+	Timeout    Duration `toml:"timeout"`
+	MaxTimeout Duration `toml:"max_timeout"`
+	TurnBudget Duration `toml:"turn_budget"`
+	// Running is how many commands of a chat run at a time.
+	Running int `toml:"running"`
 	// Pool is how many booted sandboxes wait for a chat.
 	Pool int `toml:"pool"`
 }
@@ -123,6 +129,8 @@ func Default() Config {
 		Limits: Limits{
 			Memory: 4 << 30, CPUs: 2, PIDs: 4096, Overlay: 8 << 30, Output: 16 << 20,
 			IdleLife: Duration(5 * time.Minute), Pool: 1,
+			Timeout: Duration(api.DefaultTimeout), MaxTimeout: Duration(api.MaxTimeout), TurnBudget: Duration(api.TurnBudget),
+			Running: api.MaxRunning,
 		},
 		Store: Store{Kind: "local", S3: S3{PresignExpiry: Duration(24 * time.Hour)}},
 	}
@@ -190,6 +198,10 @@ func (c Config) Validate() error {
 	check(l.Overlay >= 64<<20, "limits.overlay is %s, it must be at least 64 MiB", humanize.IBytes(uint64(l.Overlay)))
 	check(l.Output >= 64<<10, "limits.output is %s, it must be at least 64 KiB", humanize.IBytes(uint64(l.Output)))
 	check(l.IdleLife >= Duration(time.Second), "limits.idle_life is %s, it must be at least 1s", time.Duration(l.IdleLife))
+	check(l.MaxTimeout >= Duration(time.Second), "limits.max_timeout is %s, it must be at least 1s", time.Duration(l.MaxTimeout))
+	check(l.Timeout > 0 && l.Timeout <= l.MaxTimeout, "limits.timeout is %s, it must be between 0 and limits.max_timeout", time.Duration(l.Timeout))
+	check(l.TurnBudget >= Duration(time.Second), "limits.turn_budget is %s, it must be at least 1s", time.Duration(l.TurnBudget))
+	check(l.Running >= 1 && l.Running <= 1024, "limits.running is %d, it must be between 1 and 1024", l.Running)
 	check(l.Pool >= 0 && l.Pool <= 64, "limits.pool is %d, it must be between 0 and 64", l.Pool)
 	check(c.Store.Kind == "local" || c.Store.Kind == "s3", "store.kind is %q, it must be local or s3", c.Store.Kind)
 	if c.Store.Kind == "s3" {

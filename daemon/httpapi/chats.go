@@ -28,6 +28,17 @@ func (s *server) routeChats() {
 		func(ctx context.Context, in *ChatPath) (api.Chat, error) {
 			return s.cfg.Engine.Chat(in.key(ctx))
 		})
+	register(s, op("open-turn", http.MethodPost, "/v1/chats/{chat}/turns", "Open the chat's next turn, which closes the one before it"),
+		func(ctx context.Context, in *struct {
+			ChatPath
+			Body api.NewTurn
+		}) (api.Turn, error) {
+			return s.cfg.Engine.OpenTurn(in.key(ctx), in.Body)
+		})
+	register(s, op("list-turns", http.MethodGet, "/v1/chats/{chat}/turns", "List a chat's turns, the open one last"),
+		func(ctx context.Context, in *ChatPath) ([]api.Turn, error) {
+			return s.cfg.Engine.Turns(in.key(ctx))
+		})
 	registerEmpty(s, op("delete-chat", http.MethodDelete, "/v1/chats/{chat}", "Delete a chat with its sandbox, records and files"),
 		func(ctx context.Context, in *ChatPath) error {
 			return s.cfg.Engine.DeleteChat(ctx, in.key(ctx))

@@ -28,9 +28,10 @@ func (s *server) routeCommands() {
 	register(s, op("start-command", http.MethodPost, "/v1/chats/{chat}/commands", "Run a command"),
 		func(ctx context.Context, in *struct {
 			ChatPath
+			Key  string `header:"Idempotency-Key" maxLength:"255" doc:"A request that repeats it is answered with the command of the first."`
 			Body api.NewCommand
 		}) (api.Command, error) {
-			return e.StartCommand(ctx, in.key(ctx), in.Body)
+			return e.StartCommand(ctx, in.key(ctx), in.Body, in.Key)
 		})
 	register(s, op("list-commands", http.MethodGet, "/v1/chats/{chat}/commands", "List a chat's commands, oldest first"),
 		func(ctx context.Context, in *ChatPath) ([]api.Command, error) {
@@ -40,13 +41,14 @@ func (s *server) routeCommands() {
 		func(ctx context.Context, in *struct {
 			CommandPath
 			Wait float64 `query:"wait" minimum:"0" maximum:"600" doc:"Seconds to wait for its end."`
+			Turn string  `query:"turn" maxLength:"64" doc:"The turn in which the caller waits."`
 		}) (api.Command, error) {
 			if in.Wait == 0 {
 				return e.Command(in.key(ctx), in.Command)
 			}
 			ctx, cancel := context.WithTimeout(ctx, min(maxWait, time.Duration(in.Wait*float64(time.Second))))
 			defer cancel()
-			return e.Wait(ctx, in.key(ctx), in.Command)
+			return e.Wait(ctx, in.key(ctx), in.Command, in.Turn)
 		})
 	registerEmpty(s, op("kill-command", http.MethodPost, "/v1/chats/{chat}/commands/{command}/kill", "Signal a command, or end it as canceled"),
 		func(ctx context.Context, in *struct {
@@ -60,9 +62,10 @@ func (s *server) routeCommands() {
 
 type outputRequest struct {
 	CommandPath
-	Stdout int64 `query:"stdout" minimum:"0" doc:"Offset to read stdout from, in bytes."`
-	Stderr int64 `query:"stderr" minimum:"0" doc:"Offset to read stderr from, in bytes."`
-	Follow bool  `query:"follow" doc:"Go on until the command ends."`
+	Stdout int64  `query:"stdout" minimum:"0" doc:"Offset to read stdout from, in bytes."`
+	Stderr int64  `query:"stderr" minimum:"0" doc:"Offset to read stderr from, in bytes."`
+	Follow bool   `query:"follow" doc:"Go on until the command ends, or the turn's budget does."`
+	Turn   string `query:"turn" maxLength:"64" doc:"The turn in which the caller waits."`
 }
 
 func (s *server) routeOutput() {
@@ -89,10 +92,30 @@ func (s *server) routeOutput() {
 	})
 }
 
-// copyOutput sends both streams as they come, then the command's record.
+// copyOutput sends both streams as they come, then the command's record. A
+// follower whose turn is over is told so with the record as it is.
 func (s *server) copyOutput(ctx context.Context, w *sse, in *outputRequest, key session.ChatKey, out, errs *outlog.Log) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	streams, stop := context.WithCancel(ctx)
+	defer stop()
+	type ending struct {
+		command api.Command
+		err     error
+	}
+	ended := make(chan ending, 1)
+	go func() {
+		var e ending
+		if in.Follow {
+			e.command, e.err = s.cfg.Engine.Wait(ctx, key, in.Command, in.Turn)
+		} else {
+			e.command, e.err = s.cfg.Engine.Command(key, in.Command)
+		}
+		if e.err != nil || e.command.Continues {
+			stop()
+		}
+		ended <- e
+	}()
 	var both sync.WaitGroup
 	results := make([]error, 2)
 	for i, stream := range []struct {
@@ -101,24 +124,21 @@ func (s *server) copyOutput(ctx context.Context, w *sse, in *outputRequest, key 
 		offset int64
 	}{{"stdout", out, in.Stdout}, {"stderr", errs, in.Stderr}} {
 		both.Go(func() {
-			if results[i] = copyStream(ctx, w, stream.name, stream.log, stream.offset, in.Follow); results[i] != nil {
+			results[i] = copyStream(streams, w, stream.name, stream.log, stream.offset, in.Follow)
+			if results[i] != nil && streams.Err() == nil {
 				cancel()
 			}
 		})
 	}
 	both.Wait()
-	if err := errors.Join(results...); err != nil {
+	e := <-ended
+	if err := errors.Join(results...); err != nil && !e.command.Continues {
 		return err
 	}
-	get := s.cfg.Engine.Command
-	if in.Follow {
-		get = func(k session.ChatKey, id string) (api.Command, error) { return s.cfg.Engine.Wait(ctx, k, id) }
+	if e.err != nil {
+		return e.err
 	}
-	c, err := get(key, in.Command)
-	if err != nil {
-		return err
-	}
-	return w.send("command", "", c)
+	return w.send("command", "", e.command)
 }
 
 func copyStream(ctx context.Context, w *sse, name string, log *outlog.Log, offset int64, follow bool) error {

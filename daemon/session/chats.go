@@ -94,6 +94,10 @@ func (e *Engine) wireChat(rec ChatRecord) api.Chat {
 		ID: rec.ID, Account: rec.Account, Title: rec.Title, Network: rec.Network,
 		CreatedAt: rec.CreatedAt, Cells: rec.Ordinals,
 	}
+	if rec.Turn != nil {
+		t := wireTurn(*rec.Turn)
+		c.Turn = &t
+	}
 	if l := e.liveOf(rec.Key()); l != nil {
 		c.Sandbox = l.describe(e.cfg.IdleLife)
 	}

@@ -2,7 +2,11 @@ package session
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"math"
 	"os"
@@ -17,13 +21,14 @@ import (
 )
 
 // StartCommand records a command and begins it. The answer comes before the
-// command has started.
-func (e *Engine) StartCommand(ctx context.Context, key ChatKey, req api.NewCommand) (api.Command, error) {
+// command has started. A request that repeats an idempotency key is answered
+// with the command of the first.
+func (e *Engine) StartCommand(ctx context.Context, key ChatKey, req api.NewCommand, idempotency string) (api.Command, error) {
 	chat, err := e.chatRecord(key)
 	if err != nil {
 		return api.Command{}, err
 	}
-	rec, err := newCommand(chat, req)
+	rec, err := e.newCommand(chat, req)
 	if err != nil {
 		return api.Command{}, err
 	}
@@ -31,24 +36,78 @@ func (e *Engine) StartCommand(ctx context.Context, key ChatKey, req api.NewComma
 	if err != nil {
 		return api.Command{}, err
 	}
-	err = e.update(key, func(tx Tx) error {
-		if err := tx.PutCommand(rec); err != nil {
-			return err
+	first, err := e.recordCommand(key, &rec, req, idempotency)
+	if err != nil || first != "" {
+		err = errors.Join(err, r.discard(), os.RemoveAll(e.outputDir(rec.ID)))
+		if err != nil {
+			return api.Command{}, err
 		}
-		return emit(tx, key, commandEvent(rec))
-	})
-	if err != nil {
-		return api.Command{}, errors.Join(err, r.discard())
+		return e.Command(key, first)
 	}
+	r.rec = rec
 	e.mu.Lock()
 	e.commands[rec.ID] = r
 	e.mu.Unlock()
-	e.work.Go(func() { e.run(r) })
-	return rec.Command, nil
+	lane := e.lanes.join(key, rec.ID)
+	e.work.Go(func() { e.run(r, lane) })
+	return e.Command(key, rec.ID)
+}
+
+// recordCommand writes a new command within its turn. It returns the command
+// that was started under the same idempotency key before, if one was.
+func (e *Engine) recordCommand(key ChatKey, rec *CommandRecord, req api.NewCommand, idempotency string) (first string, err error) {
+	digest, err := digestOf(req)
+	if err != nil {
+		return "", err
+	}
+	err = e.update(key, func(tx Tx) error {
+		if idempotency != "" {
+			switch old, err := tx.Request(key, idempotency); {
+			case err == nil && old.Digest != digest:
+				return api.Errorf(api.CodeIdempotency, "idempotency key %q was used for another request", idempotency).
+					WithHint("use a new key for a new request")
+			case err == nil:
+				first = old.Command
+				return nil
+			case !errors.Is(err, ErrNotFound):
+				return err
+			}
+			if err := tx.PutRequest(key, idempotency, RequestRecord{digest, rec.ID}); err != nil {
+				return err
+			}
+		}
+		chat, err := tx.Chat(key)
+		if err != nil {
+			return err
+		}
+		turn, err := e.enterTurn(tx, &chat, req.Turn, false)
+		if err != nil {
+			return err
+		}
+		if turn.left(now()) == 0 {
+			return errSpent(turn)
+		}
+		rec.Turn = turn.ID
+		if err := tx.PutCommand(*rec); err != nil {
+			return err
+		}
+		return emit(tx, key, commandEvent(*rec))
+	})
+	return first, err
+}
+
+// digestOf names a request by its content.
+func digestOf(req api.NewCommand) (string, error) {
+	body, err := json.Marshal(req)
+	if err != nil {
+		return "", fmt.Errorf("encode request: %w", err)
+	}
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:]), nil
 }
 
 // newCommand checks a request and makes the record of it.
-func newCommand(chat ChatRecord, req api.NewCommand) (CommandRecord, error) {
+func (e *Engine) newCommand(chat ChatRecord, req api.NewCommand) (CommandRecord, error) {
 	ways := 0
 	for _, given := range []bool{len(req.Argv) > 0, req.Shell != "", req.Python != ""} {
 		if given {
@@ -62,7 +121,7 @@ func newCommand(chat ChatRecord, req api.NewCommand) (CommandRecord, error) {
 	if err := checkSizes(req); err != nil {
 		return CommandRecord{}, err
 	}
-	timeout, err := checkTimeout(req.Timeout)
+	timeout, err := e.checkTimeout(req.Timeout)
 	if err != nil {
 		return CommandRecord{}, err
 	}
@@ -113,12 +172,12 @@ func checkSizes(req api.NewCommand) error {
 	return nil
 }
 
-func checkTimeout(seconds float64) (time.Duration, error) {
+func (e *Engine) checkTimeout(seconds float64) (time.Duration, error) {
 	if seconds == 0 {
-		return api.DefaultTimeout, nil
+		return e.cfg.DefaultTimeout, nil
 	}
-	if math.IsNaN(seconds) || seconds < 0 || seconds > api.MaxTimeout.Seconds() {
-		return 0, api.Errorf(api.CodeInvalid, "timeout of %g s is not between 0 and %g s", seconds, api.MaxTimeout.Seconds()).
+	if math.IsNaN(seconds) || seconds < 0 || seconds > e.cfg.MaxTimeout.Seconds() {
+		return 0, api.Errorf(api.CodeInvalid, "timeout of %g s is not between 0 and %g s", seconds, e.cfg.MaxTimeout.Seconds()).
 			WithHint("longer work continues in the next turn: split it, or wait on a detached command")
 	}
 	return time.Duration(seconds * float64(time.Second)), nil
@@ -131,12 +190,13 @@ func commandEvent(rec CommandRecord) api.Event {
 
 // Command returns one command with its output sizes and cells.
 func (e *Engine) Command(key ChatKey, id string) (api.Command, error) {
-	if _, err := e.chatRecord(key); err != nil {
+	chat, err := e.chatRecord(key)
+	if err != nil {
 		return api.Command{}, err
 	}
 	var rec CommandRecord
 	var cells []CellRecord
-	err := e.cfg.Store.View(func(tx Tx) (err error) {
+	err = e.cfg.Store.View(func(tx Tx) (err error) {
 		if rec, err = tx.Command(key, id); err != nil {
 			return err
 		}
@@ -146,17 +206,18 @@ func (e *Engine) Command(key ChatKey, id string) (api.Command, error) {
 	if err != nil {
 		return api.Command{}, notFound(err, api.CodeCommandNotFound, "chat %s has no command %q", key.ID, id)
 	}
-	return e.wireCommand(rec, cells), nil
+	return e.wireCommand(chat, rec, cells), nil
 }
 
 // Commands lists a chat's commands, the newest last.
 func (e *Engine) Commands(key ChatKey) ([]api.Command, error) {
-	if _, err := e.chatRecord(key); err != nil {
+	chat, err := e.chatRecord(key)
+	if err != nil {
 		return nil, err
 	}
 	var recs []CommandRecord
 	var cells []CellRecord
-	err := e.cfg.Store.View(func(tx Tx) (err error) {
+	err = e.cfg.Store.View(func(tx Tx) (err error) {
 		if recs, err = tx.Commands(key); err != nil {
 			return err
 		}
@@ -165,15 +226,19 @@ func (e *Engine) Commands(key ChatKey) ([]api.Command, error) {
 	})
 	commands := make([]api.Command, 0, len(recs))
 	for _, rec := range recs {
-		commands = append(commands, e.wireCommand(rec, cells))
+		commands = append(commands, e.wireCommand(chat, rec, cells))
 	}
 	return commands, err
 }
 
-func (e *Engine) wireCommand(rec CommandRecord, cells []CellRecord) api.Command {
+func (e *Engine) wireCommand(chat ChatRecord, rec CommandRecord, cells []CellRecord) api.Command {
 	c := rec.Command
 	if r := e.runningOf(c.ID); r != nil {
 		c.Stdout, c.Stderr = r.sizes()
+		c.Place = e.lanes.place(rec.Key(), c.ID)
+	}
+	if chat.Turn != nil {
+		c.Left = chat.Turn.left(now()).Seconds()
 	}
 	for _, cell := range cells {
 		if cell.Command == c.ID {
@@ -187,21 +252,6 @@ func (e *Engine) runningOf(id string) *running {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.commands[id]
-}
-
-// Wait returns the command once it has ended, or as it is when ctx ends.
-func (e *Engine) Wait(ctx context.Context, key ChatKey, id string) (api.Command, error) {
-	c, err := e.Command(key, id)
-	if err != nil {
-		return c, err
-	}
-	if r := e.runningOf(id); r != nil {
-		select {
-		case <-r.done:
-		case <-ctx.Done():
-		}
-	}
-	return e.Command(key, id)
 }
 
 // Kill signals the main process of a running command; without a signal it ends

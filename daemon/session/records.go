@@ -31,6 +31,11 @@ type ChatRecord struct {
 	// HadSandbox is set once the chat has had one, so that a later command
 	// can tell that files were lost.
 	HadSandbox bool `json:"had_sandbox,omitempty"`
+	// Turn is the open one, Turns how many were opened, Working how many
+	// commands run.
+	Turn    *TurnRecord `json:"turn,omitempty"`
+	Turns   int         `json:"turns,omitempty"`
+	Working int         `json:"working,omitempty"`
 }
 
 // Key names the chat.
@@ -90,6 +95,13 @@ type JobRecord struct {
 	Ordinal int     `json:"ordinal"`
 }
 
+// RequestRecord is a request that carried an idempotency key.
+type RequestRecord struct {
+	// Digest is the SHA-256 of the request's body.
+	Digest  string `json:"digest"`
+	Command string `json:"command"`
+}
+
 // ErrNotFound is returned by the store for what it does not have.
 var ErrNotFound = fmt.Errorf("record not found")
 
@@ -113,6 +125,15 @@ type Tx interface {
 	// ActiveCommands are those of all accounts that have not ended.
 	ActiveCommands() ([]CommandRecord, error)
 	PutCommand(CommandRecord) error
+
+	// Turn finds a turn of the chat; Turns lists them in the order of opening.
+	Turn(k ChatKey, id string) (TurnRecord, error)
+	Turns(ChatKey) ([]TurnRecord, error)
+	PutTurn(ChatKey, TurnRecord) error
+
+	// Request is what was asked under an idempotency key before.
+	Request(k ChatKey, key string) (RequestRecord, error)
+	PutRequest(k ChatKey, key string, r RequestRecord) error
 
 	Sandboxes() ([]SandboxRecord, error)
 	PutSandbox(SandboxRecord) error

@@ -102,7 +102,11 @@ func (e *Engine) recoverCommand(ctx context.Context, l *live, rec CommandRecord)
 	e.mu.Lock()
 	e.commands[rec.ID] = r
 	e.mu.Unlock()
-	e.work.Go(func() { e.follow(r, l) })
+	e.lanes.take(rec.Key())
+	e.work.Go(func() {
+		defer e.lanes.leave(rec.Key())
+		e.follow(r, l)
+	})
 	return nil
 }
 
@@ -145,15 +149,11 @@ func (e *Engine) recoverLost(rec CommandRecord) error {
 			return err
 		}
 	}
+	was := rec.State
 	if err := move(&rec, api.StateLost, now()); err != nil {
 		return err
 	}
-	return e.update(rec.Key(), func(tx Tx) error {
-		if err := tx.PutCommand(rec); err != nil {
-			return err
-		}
-		return emit(tx, rec.Key(), commandEvent(rec))
-	})
+	return e.update(rec.Key(), func(tx Tx) error { return putState(tx, was, rec) })
 }
 
 // removeOrphans removes sandboxes and disks that no record owns: half-made

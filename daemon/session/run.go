@@ -96,16 +96,35 @@ func outputOf(l *outlog.Log) api.Output {
 }
 
 // run is a command's whole life after it was recorded.
-func (e *Engine) run(r *running) {
+func (e *Engine) run(r *running, lane *laneWaiter) {
+	rec := r.record()
+	if err := e.lanes.wait(r.ctx, lane); err != nil {
+		e.endUnstarted(r, err)
+		return
+	}
+	defer e.lanes.leave(rec.Key())
 	l, err := e.begin(r)
 	if err != nil {
-		e.end(r, nil, verdict{api.StateFailed, "it could not be started: " + err.Error(), nil, 0})
-		if r.ctx.Err() == nil {
-			e.log.Error("start a command", "command", r.rec.ID, "error", err)
-		}
+		e.endUnstarted(r, err)
 		return
 	}
 	e.follow(r, l)
+}
+
+// endUnstarted ends a command that never ran.
+func (e *Engine) endUnstarted(r *running, err error) {
+	var known *api.Error
+	switch {
+	case e.ctx.Err() != nil: // a later daemon says so
+		return
+	case errors.Is(context.Cause(r.ctx), errCanceled):
+		e.end(r, nil, verdict{api.StateCanceled, "it was canceled before it started", nil, 0})
+	case errors.As(err, &known):
+		e.end(r, nil, verdict{api.StateFailed, "it could not be started: " + known.Message, nil, 0})
+	default:
+		e.log.Error("start a command", "command", r.record().ID, "error", err)
+		e.end(r, nil, verdict{api.StateFailed, "it could not be started: the daemon's log says why", nil, 0})
+	}
 }
 
 // begin brings a command into its chat's sandbox.
@@ -137,12 +156,8 @@ func (e *Engine) begin(r *running) (*live, error) {
 
 // save records a change of a running command and tells its followers.
 func (e *Engine) save(r *running, rec CommandRecord) error {
-	err := e.update(rec.Key(), func(tx Tx) error {
-		if err := tx.PutCommand(rec); err != nil {
-			return err
-		}
-		return emit(tx, rec.Key(), commandEvent(rec))
-	})
+	was := r.record().State
+	err := e.update(rec.Key(), func(tx Tx) error { return putState(tx, was, rec) })
 	if err != nil {
 		return fmt.Errorf("record command %s: %w", rec.ID, err)
 	}
@@ -150,6 +165,22 @@ func (e *Engine) save(r *running, rec CommandRecord) error {
 	r.rec = rec
 	r.mu.Unlock()
 	return nil
+}
+
+// putState writes a command that was in another state before, and with it the
+// clock of its chat's turn.
+func putState(tx Tx, was api.State, rec CommandRecord) error {
+	chat, err := tx.Chat(rec.Key())
+	if err != nil {
+		return err
+	}
+	switch {
+	case rec.State == api.StateRunning && was != api.StateRunning:
+		chat.work(1, *rec.StartedAt)
+	case rec.State.Ended() && was == api.StateRunning:
+		chat.work(-1, *rec.EndedAt)
+	}
+	return errors.Join(tx.PutChat(chat), tx.PutCommand(rec), emit(tx, rec.Key(), commandEvent(rec)))
 }
 
 // guestCommand turns a record into what the sandbox is asked to run.

@@ -51,6 +51,10 @@ type Config struct {
 	OutputBytes int64
 	// IdleLife is how long a sandbox lives after its last command.
 	IdleLife time.Duration
+	// DefaultTimeout and MaxTimeout are a command's, TurnBudget is a turn's.
+	DefaultTimeout, MaxTimeout, TurnBudget time.Duration
+	// MaxRunning is how many commands of a chat run at a time.
+	MaxRunning int
 	// Pool is how many booted sandboxes wait for a chat.
 	Pool int
 	// Ephemeral removes every sandbox on Close.
@@ -69,6 +73,7 @@ type Engine struct {
 	cancel   context.CancelFunc
 	work     sync.WaitGroup
 	keyLocks keyedMutex
+	lanes    *lanes
 
 	// mu guards the maps.
 	mu       sync.Mutex
@@ -84,7 +89,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		}
 	}
 	e := &Engine{
-		cfg: cfg, log: cfg.Log, events: newEventHub(),
+		cfg: cfg, log: cfg.Log, events: newEventHub(), lanes: newLanes(cfg.MaxRunning),
 		live: make(map[ChatKey]*live), commands: make(map[string]*running),
 	}
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))

@@ -113,6 +113,48 @@ func (t *tx) PutCommand(rec session.CommandRecord) error {
 	return put(b, []byte(rec.ID), rec)
 }
 
+// Turn implements session.Tx.
+func (t *tx) Turn(k session.ChatKey, id string) (session.TurnRecord, error) {
+	turns, err := t.Turns(k)
+	for _, turn := range turns {
+		if turn.ID == id {
+			return turn, err
+		}
+	}
+	if err == nil {
+		err = session.ErrNotFound
+	}
+	return session.TurnRecord{}, err
+}
+
+// Turns implements session.Tx.
+func (t *tx) Turns(k session.ChatKey) ([]session.TurnRecord, error) {
+	return list[session.TurnRecord](find(t.chat(k), bucketTurns))
+}
+
+// PutTurn implements session.Tx. Keys sort by the time of opening.
+func (t *tx) PutTurn(k session.ChatKey, rec session.TurnRecord) error {
+	b, err := t.within(k, bucketTurns)
+	if err != nil {
+		return err
+	}
+	return put(b, append(number(uint64(rec.OpenedAt.UnixNano())), rec.ID...), rec)
+}
+
+// Request implements session.Tx.
+func (t *tx) Request(k session.ChatKey, key string) (session.RequestRecord, error) {
+	return get[session.RequestRecord](find(t.chat(k), bucketRequests), []byte(key))
+}
+
+// PutRequest implements session.Tx.
+func (t *tx) PutRequest(k session.ChatKey, key string, rec session.RequestRecord) error {
+	b, err := t.within(k, bucketRequests)
+	if err != nil {
+		return err
+	}
+	return put(b, []byte(key), rec)
+}
+
 // Sandboxes implements session.Tx.
 func (t *tx) Sandboxes() ([]session.SandboxRecord, error) {
 	var all []session.SandboxRecord

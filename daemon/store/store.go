@@ -7,6 +7,8 @@
 //	  version                          → uint32, big-endian
 //	accounts/ACCOUNT/CHAT/
 //	  chat                             → session.ChatRecord
+//	  turns/OPENED ID                  → session.TurnRecord (key: uint64 ns, then the id)
+//	  requests/KEY                     → session.RequestRecord of an idempotency key
 //	  commands/ID                      → session.CommandRecord
 //	  cells/ORDINAL                    → session.CellRecord (key: uint64)
 //	  events/ID                        → api.Event (key: uint64)
@@ -42,6 +44,8 @@ var (
 	bucketSandboxes = []byte("sandboxes")
 	bucketJobs      = []byte("jobs")
 	bucketCommands  = []byte("commands")
+	bucketTurns     = []byte("turns")
+	bucketRequests  = []byte("requests")
 	bucketCells     = []byte("cells")
 	bucketEvents    = []byte("events")
 	bucketKnown     = []byte("known")

@@ -1,0 +1,93 @@
+package session
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+// lanes bounds how many commands of a chat run at a time. The others wait in
+// the order in which they came.
+type lanes struct {
+	width int
+
+	// mu guards the maps.
+	mu      sync.Mutex
+	running map[ChatKey]int
+	waiting map[ChatKey][]*laneWaiter
+}
+
+// laneWaiter is a command's claim to a lane.
+type laneWaiter struct {
+	key     ChatKey
+	command string
+	// turn is closed when the lane is the command's.
+	turn chan struct{}
+}
+
+func newLanes(width int) *lanes {
+	return &lanes{width: width, running: make(map[ChatKey]int), waiting: make(map[ChatKey][]*laneWaiter)}
+}
+
+// join puts a command in the queue for a lane.
+func (l *lanes) join(k ChatKey, command string) *laneWaiter {
+	w := &laneWaiter{k, command, make(chan struct{})}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.running[k] < l.width {
+		l.running[k]++
+		close(w.turn)
+		return w
+	}
+	l.waiting[k] = append(l.waiting[k], w)
+	return w
+}
+
+// wait returns when the lane is the command's; after an error it never is.
+func (l *lanes) wait(ctx context.Context, w *laneWaiter) error {
+	select {
+	case <-w.turn:
+		return nil
+	case <-ctx.Done():
+	}
+	l.mu.Lock()
+	i := slices.Index(l.waiting[w.key], w)
+	if i >= 0 {
+		l.waiting[w.key] = slices.Delete(l.waiting[w.key], i, i+1)
+	}
+	l.mu.Unlock()
+	if i < 0 { // the lane was given this moment
+		l.leave(w.key)
+	}
+	return context.Cause(ctx)
+}
+
+// leave gives the lane to the first who waits.
+func (l *lanes) leave(k ChatKey) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if queue := l.waiting[k]; len(queue) > 0 {
+		close(queue[0].turn)
+		l.waiting[k] = queue[1:]
+		return
+	}
+	delete(l.waiting, k)
+	if l.running[k]--; l.running[k] == 0 {
+		delete(l.running, k)
+	}
+}
+
+// take takes a lane without waiting, for a command that runs already.
+func (l *lanes) take(k ChatKey) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.running[k]++
+}
+
+// place is a command's place in its chat's queue, from 1; 0 when it does not
+// wait.
+func (l *lanes) place(k ChatKey, command string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.IndexFunc(l.waiting[k], func(w *laneWaiter) bool { return w.command == command }) + 1
+}

@@ -1,0 +1,143 @@
+package daemon_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"mediasandbox/daemon/api"
+	"mediasandbox/daemon/config"
+	"mediasandbox/daemon/daemontest"
+)
+
+func code(err error) api.Code {
+	var e *api.Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+// TestTurnBudget spends a turn of one second with a command that goes on in the
+// next.
+func TestTurnBudget(t *testing.T) {
+	d := daemontest.Start(t, func(c *config.Config) { c.Limits.TurnBudget = config.Duration(time.Second) })
+	start := func(turn, line string) (api.Command, error) {
+		return d.Client.Start(t.Context(), api.DefaultChat, api.NewCommand{Shell: line, Turn: turn})
+	}
+	long, err := start("first", "for i in 1 2 3; do echo $i; sleep 0.6; done")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := d.WaitIn(t.Context(), api.DefaultChat, long.ID, "first")
+	if err != nil || !got.Continues || got.State != api.StateRunning || got.Left != 0 || got.Turn != "first" {
+		t.Fatalf("when the budget is spent: %+v, %v", got, err)
+	}
+	_, err = start("first", "true")
+	var spent *api.Error
+	if !errors.As(err, &spent) || spent.Code != api.CodeTurnSpent || !spent.Retryable {
+		t.Errorf("a command of the spent turn: %v", err)
+	}
+	var text string
+	got, err = d.OutputIn(t.Context(), api.DefaultChat, long.ID, "second", true, func(c api.OutputChunk) error {
+		text += string(c.Data)
+		return nil
+	})
+	if err != nil || got.State != api.StateSucceeded || got.Continues || text != "1\n2\n3\n" {
+		t.Errorf("in the next turn: %+v, %v, %q", got, err, text)
+	}
+	if _, err := start("first", "true"); code(err) != api.CodeTurnClosed {
+		t.Errorf("a command of the closed turn: %v", err)
+	}
+	turns, err := d.Turns(t.Context(), api.DefaultChat)
+	if err != nil || len(turns) != 2 || turns[0].Left != 0 || turns[0].ClosedAt == nil || turns[1].Used < 0.3 || turns[1].Used > 1.5 {
+		t.Errorf("turns: %+v, %v", turns, err)
+	}
+}
+
+func TestImplicitTurnsNeverRunOut(t *testing.T) {
+	d := daemontest.Start(t, func(c *config.Config) { c.Limits.TurnBudget = config.Duration(time.Second) })
+	for range 3 {
+		succeeded(t, d, d.Shell("sleep 0.6"))
+	}
+}
+
+func TestIdempotencyKey(t *testing.T) {
+	d := daemontest.Start(t)
+	req := api.NewCommand{Shell: "echo once >>/workspace/count"}
+	first, err := d.StartOnce(t.Context(), api.DefaultChat, "key", req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		again, err := d.StartOnce(t.Context(), api.DefaultChat, "key", req)
+		if err != nil || again.ID != first.ID {
+			t.Errorf("asked again: %s, %v", again.ID, err)
+		}
+	}
+	if _, err := d.StartOnce(t.Context(), api.DefaultChat, "key", api.NewCommand{Shell: "other"}); code(err) != api.CodeIdempotency {
+		t.Errorf("another request under the key: %v", err)
+	}
+	if _, err := d.Wait(t.Context(), api.DefaultChat, first.ID); err != nil {
+		t.Fatal(err)
+	}
+	if out, _ := d.Printed(d.Shell("cat /workspace/count")); out != "once\n" {
+		t.Errorf("it ran as often as %q says", out)
+	}
+}
+
+// TestCommandsQueueInOrder runs more commands than a chat may run at a time.
+func TestCommandsQueueInOrder(t *testing.T) {
+	d := daemontest.Start(t, func(c *config.Config) { c.Limits.Running = 2 })
+	if _, err := d.OpenTurn(t.Context(), api.DefaultChat, "one"); err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for range 2 {
+		c, err := d.Client.Start(t.Context(), api.DefaultChat, api.NewCommand{Shell: "echo up; sleep 60"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, d, c, "up")
+		ids = append(ids, c.ID)
+	}
+	for range 3 {
+		c, err := d.Client.Start(t.Context(), api.DefaultChat, api.NewCommand{Shell: "echo x >>/workspace/order; wc -l </workspace/order"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, c.ID)
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for i, id := range ids[2:] {
+		c, err := d.Command(t.Context(), api.DefaultChat, id)
+		for err == nil && c.Place == 0 && time.Now().Before(deadline) {
+			<-time.After(5 * time.Millisecond)
+			c, err = d.Command(t.Context(), api.DefaultChat, id)
+		}
+		if err != nil || c.State != api.StateQueued || c.Place != i+1 {
+			t.Errorf("command %d is %s at place %d, %v", i, c.State, c.Place, err)
+		}
+	}
+	if err := d.Client.Kill(t.Context(), api.DefaultChat, ids[3], 0); err != nil { // waits
+		t.Fatal(err)
+	}
+	if c, err := d.Wait(t.Context(), api.DefaultChat, ids[3]); err != nil || c.State != api.StateCanceled {
+		t.Errorf("a canceled command that waited: %s, %v", c.State, err)
+	}
+	if err := d.Client.Kill(t.Context(), api.DefaultChat, ids[0], 0); err != nil { // runs
+		t.Fatal(err)
+	}
+	for i, want := range map[int]string{2: "1\n", 4: "2\n"} {
+		c, err := d.Wait(t.Context(), api.DefaultChat, ids[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out, _ := d.Printed(succeeded(t, d, c)); out != want {
+			t.Errorf("command %d was number %q", i, out)
+		}
+	}
+	if err := d.Client.Kill(t.Context(), api.DefaultChat, ids[1], 0); err != nil {
+		t.Fatal(err)
+	}
+}
