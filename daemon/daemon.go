@@ -177,8 +177,8 @@ func (d *Daemon) newEngine(ctx context.Context, st *store.Store, run *runsc.Runt
 		},
 		OutputBytes: int64(l.Output), IdleLife: time.Duration(l.IdleLife), Pool: l.Pool,
 		DefaultTimeout: time.Duration(l.Timeout), MaxTimeout: time.Duration(l.MaxTimeout), TurnBudget: time.Duration(l.TurnBudget),
-		MaxRunning: l.Running,
-		Ephemeral:  ephemeral, Log: d.log,
+		MaxRunning: l.Running, WarmPython: l.WarmPython,
+		Ephemeral: ephemeral, Log: d.log,
 	})
 	if err != nil {
 		return err

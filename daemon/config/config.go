@@ -57,6 +57,8 @@ type Limits struct {
 	TurnBudget Duration `toml:"turn_budget"`
 	// Running is how many commands of a chat run at a time.
 	Running int `toml:"running"`
+	// WarmPython keeps a Python with its imports done in each sandbox.
+	WarmPython bool `toml:"warm_python"`
 	// Pool is how many booted sandboxes wait for a chat.
 	Pool int `toml:"pool"`
 }
@@ -130,7 +132,7 @@ func Default() Config {
 			Memory: 4 << 30, CPUs: 2, PIDs: 4096, Overlay: 8 << 30, Output: 16 << 20,
 			IdleLife: Duration(5 * time.Minute), Pool: 1,
 			Timeout: Duration(api.DefaultTimeout), MaxTimeout: Duration(api.MaxTimeout), TurnBudget: Duration(api.TurnBudget),
-			Running: api.MaxRunning,
+			Running: api.MaxRunning, WarmPython: true,
 		},
 		Store: Store{Kind: "local", S3: S3{PresignExpiry: Duration(24 * time.Hour)}},
 	}

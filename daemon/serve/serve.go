@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"os/signal"
 	"path/filepath"
 	"syscall"
@@ -30,10 +31,12 @@ type usageError struct{ error }
 func Main(args []string, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	usage := func(_ *cli.Context, err error, _ bool) error { return usageError{err} }
+	usage := func(_ *cli.Context, err error, _ bool) error {
+		return usageError{fmt.Errorf("%w: see `sandboxd serve --help`", err)}
+	}
 	app := &cli.App{
 		Name: "sandboxd", Usage: "the daemon of media-sandbox", Version: version.String(),
-		Writer: stderr, ErrWriter: stderr, HideHelpCommand: true,
+		Writer: os.Stdout, ErrWriter: stderr, HideHelpCommand: true,
 		ExitErrHandler: func(*cli.Context, error) {}, OnUsageError: usage,
 		Commands: []*cli.Command{serveCommand(stderr, usage)},
 		Action: func(c *cli.Context) error {
@@ -57,15 +60,22 @@ func Main(args []string, stderr io.Writer) int {
 
 func serveCommand(stderr io.Writer, usage cli.OnUsageErrorFunc) *cli.Command {
 	return &cli.Command{
-		Name: "serve", Usage: "serve chats until ended by SIGTERM", HideHelpCommand: true, OnUsageError: usage,
+		Name: "serve", Usage: "serve chats until ended by SIGTERM", ArgsUsage: " ", HideHelpCommand: true, OnUsageError: usage,
+		Description: "It needs root, and the image that `sandboxctl image build` makes. No configuration file is needed;\n" +
+			"flags win over the file. Sandboxes and their commands go on when the daemon ends, and a later one\n" +
+			"finds them again.\n\n" +
+			"Examples:\n" +
+			"   sandboxd serve\n" +
+			"   sandboxd serve --state-dir ./state --socket ./api.sock --ephemeral\n" +
+			"   sandboxd serve --config /etc/media-sandbox/config.toml",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "config", Usage: "read this `FILE`", DefaultText: config.DefaultFile + ", if it exists"},
-			&cli.StringFlag{Name: "state-dir", Usage: "keep state in `DIR`"},
-			&cli.StringFlag{Name: "run-dir", Usage: "keep what ends with the host in `DIR`"},
-			&cli.StringFlag{Name: "socket", Usage: "listen on `SOCKET`"},
+			&cli.StringFlag{Name: "state-dir", Usage: "keep state in `DIR`", DefaultText: config.Default().Paths.StateDir},
+			&cli.StringFlag{Name: "run-dir", Usage: "keep what ends with the host in `DIR`", DefaultText: config.Default().Paths.RunDir + ", or run below --state-dir"},
+			&cli.StringFlag{Name: "socket", Usage: "listen on `SOCKET`", DefaultText: config.Default().Paths.Socket},
 			&cli.StringFlag{Name: "image", Usage: "boot sandboxes from `IMG`", DefaultText: "the built one"},
-			&cli.BoolFlag{Name: "ephemeral", Usage: "remove all sandboxes at the end"},
-			&cli.BoolFlag{Name: "debug", Usage: "log more"},
+			&cli.BoolFlag{Name: "ephemeral", Usage: "remove all sandboxes at the end", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "debug", Usage: "log more", DisableDefaultText: true},
 		},
 		Action: func(c *cli.Context) error { return serve(c, stderr) },
 	}

@@ -123,6 +123,9 @@ func (e *Engine) boot(ctx context.Context, mode sandbox.NetworkMode) (sandbox.Sp
 		ID: id, Image: e.cfg.Image, Disk: e.disk(id), Limits: e.cfg.Limits,
 		Network: sandbox.NetworkPolicy{Mode: mode},
 	}
+	if e.cfg.WarmPython {
+		spec.WarmEnv = environ(e.cfg.Env)
+	}
 	undo := cleanup.Make(func() {
 		if err := os.RemoveAll(spec.Disk); err != nil {
 			e.log.Error("remove the disk of a sandbox that did not start", "sandbox", id, "error", err)

@@ -55,6 +55,8 @@ type Config struct {
 	DefaultTimeout, MaxTimeout, TurnBudget time.Duration
 	// MaxRunning is how many commands of a chat run at a time.
 	MaxRunning int
+	// WarmPython keeps a Python with its imports done in each sandbox.
+	WarmPython bool
 	// Pool is how many booted sandboxes wait for a chat.
 	Pool int
 	// Ephemeral removes every sandbox on Close.

@@ -18,6 +18,7 @@ import (
 type Host struct {
 	ln    net.Listener
 	log   *slog.Logger
+	warm  Warm
 	hints chan string
 	ready chan struct{}
 	done  chan struct{}
@@ -42,10 +43,11 @@ const ioTimeout = 5 * time.Second
 // command's end finds the same files.
 const maxHints = 4096
 
-// NewHost serves the guest that dials ln. Close ends it.
-func NewHost(ln net.Listener, log *slog.Logger) *Host {
+// NewHost serves the guest that dials ln. Close ends it. With an environment
+// in warm the guest is asked to keep a warm Python.
+func NewHost(ln net.Listener, warm Warm, log *slog.Logger) *Host {
 	h := &Host{
-		ln: ln, log: log,
+		ln: ln, warm: warm, log: log,
 		hints: make(chan string, maxHints), ready: make(chan struct{}), done: make(chan struct{}),
 		procs: make(map[string]*Proc), queries: make(map[uint64]chan Files),
 	}
@@ -153,6 +155,11 @@ func (h *Host) greet(conn net.Conn, hello Hello) error {
 		procs = append(procs, p)
 	}
 	h.mu.Unlock()
+	if len(h.warm.Env) > 0 {
+		if err := h.sendJSON(KindWarm, h.warm); err != nil {
+			return err
+		}
+	}
 	for _, p := range procs {
 		if err := p.ask(known[p.id]); err != nil {
 			return err

@@ -36,7 +36,7 @@ var _ sandbox.Process = (*Proc)(nil)
 func (h *Host) Start(ctx context.Context, id string, cmd sandbox.Command) (*Proc, error) {
 	req := &Start{
 		Proc: id, Argv: cmd.Argv, Env: cmd.Env, Dir: cmd.Dir, Files: cmd.Files,
-		Stdin: cmd.Stdin != nil, GraceMillis: cmd.KillGrace.Milliseconds(),
+		Stdin: cmd.Stdin != nil, Warm: cmd.Warm, GraceMillis: cmd.KillGrace.Milliseconds(),
 	}
 	p := h.newProc(id, cmd.Sink)
 	p.start = req

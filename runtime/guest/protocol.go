@@ -54,6 +54,7 @@ const (
 	KindKill
 	KindForget
 	KindOpenFiles
+	KindWarm
 )
 
 // Frames from the guest to the host.
@@ -74,15 +75,23 @@ type Hello struct {
 
 // Start runs a command.
 type Start struct {
-	Proc  string         `json:"proc"`
-	Argv  []string       `json:"argv"`
-	Env   []string       `json:"env"`
-	Dir   string         `json:"dir"`
-	Stdin bool           `json:"stdin,omitempty"`
+	Proc  string   `json:"proc"`
+	Argv  []string `json:"argv"`
+	Env   []string `json:"env"`
+	Dir   string   `json:"dir"`
+	Stdin bool     `json:"stdin,omitempty"`
+	// Warm lets Argv, which is python3 SCRIPT ARG…, start in the warm Python.
+	Warm  bool           `json:"warm,omitempty"`
 	Files []sandbox.File `json:"files,omitempty"`
 	// GraceMillis is how long the streams stay open after the main process
 	// ended, in milliseconds.
 	GraceMillis int64 `json:"grace_ms"`
+}
+
+// Warm asks for a Python with its imports done, that later commands start in.
+// It has the environment of every command.
+type Warm struct {
+	Env []string `json:"env"`
 }
 
 // Resume asks for a process's output from these offsets on, and for its end.

@@ -121,7 +121,7 @@ func (r *Runtime) boot(ctx context.Context, spec sandbox.Spec) (*handle, error) 
 	if err != nil {
 		return nil, err
 	}
-	channel := guest.NewHost(ln, r.cfg.Log.With("sandbox", spec.ID))
+	channel := guest.NewHost(ln, guest.Warm{Env: spec.WarmEnv}, r.cfg.Log.With("sandbox", spec.ID))
 	undo := cleanup.Make(func() { channel.Close(sandbox.ErrGone) })
 	defer undo.Clean()
 	pidFile := filepath.Join(r.dir(spec.ID), "pid")
@@ -195,7 +195,7 @@ func (r *Runtime) Adopt(ctx context.Context, spec sandbox.Spec) (sandbox.Handle,
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, adoptTimeout, errors.New("its PID 1 does not answer"))
 	defer cancel()
-	channel := guest.NewHost(ln, r.cfg.Log.With("sandbox", spec.ID))
+	channel := guest.NewHost(ln, guest.Warm{Env: spec.WarmEnv}, r.cfg.Log.With("sandbox", spec.ID))
 	h, err := r.newHandle(ctx, spec, channel, ref)
 	if err != nil {
 		channel.Close(sandbox.ErrGone)

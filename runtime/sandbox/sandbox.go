@@ -33,6 +33,9 @@ type Spec struct {
 	Disk string `json:"disk"`
 	// Limits bound what the sandbox may use.
 	Limits Limits `json:"limits"`
+	// WarmEnv, when not empty, is the environment of a Python that is kept
+	// ready in the sandbox with its imports done.
+	WarmEnv []string `json:"warm_env,omitempty"`
 	// Network says what the sandbox may reach.
 	Network NetworkPolicy `json:"network"`
 }
@@ -101,6 +104,10 @@ type Command struct {
 	Dir string
 	// Files are written in the guest before the command starts.
 	Files []File
+	// Warm lets a command "python3 SCRIPT ARG…" start in the sandbox's warm
+	// Python, if it has one: its imports are done, and otherwise it is like a
+	// fresh one.
+	Warm bool
 	// Stdin, when not nil, is read until EOF and sent to the command.
 	Stdin io.Reader
 	// KillGrace is how long after the main process ended the output streams

@@ -56,3 +56,12 @@ func executable(path string) error {
 	}
 	return nil
 }
+
+// executableDir tells whether a command can start in dir.
+func executableDir(dir string) error {
+	st, err := os.Stat(dir)
+	if err == nil && !st.IsDir() {
+		err = errors.New("is not a directory")
+	}
+	return err
+}

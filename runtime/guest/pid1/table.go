@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 
@@ -24,6 +25,9 @@ type table struct {
 	mu    sync.Mutex
 	procs map[string]*process
 	pids  map[int]*process
+	// adopted is set once there are children that no command owns.
+	adopted bool
+	warm    warmer
 	// born is signalled when a child exists for the reaper to wait for.
 	born *sync.Cond
 }
@@ -65,6 +69,9 @@ func (t *table) reap() {
 		t.mu.Lock()
 		p := t.pids[pid]
 		delete(t.pids, pid)
+		if p == nil {
+			t.warm.died(pid)
+		}
 		t.mu.Unlock()
 		if p != nil {
 			p.ended(status)
@@ -75,9 +82,10 @@ func (t *table) reap() {
 func (t *table) awaitChild() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for len(t.pids) == 0 {
+	for len(t.pids) == 0 && !t.adopted {
 		t.born.Wait()
 	}
+	t.adopted = false // until the next one is told of
 }
 
 // start begins a process. A repeated start of the same id is the host asking
@@ -121,16 +129,29 @@ func (t *table) spawn(p *process, req guest.Start) error {
 	if err := os.Mkdir(p.cgroup, 0o755); err != nil {
 		return &startError{126, fmt.Errorf("make the command's cgroup: %w", err)}
 	}
-	cg, err := os.Open(p.cgroup)
-	if err != nil {
-		return &startError{126, fmt.Errorf("open the command's cgroup: %w", err)}
-	}
-	defer cg.Close()
 	files, err := p.pipes(req.Stdin)
 	if err != nil {
 		return &startError{126, err}
 	}
 	defer closeAll(files)
+	started, err := t.startWarm(p, req, files)
+	if err == nil && !started {
+		err = t.fork(p, path, req, files)
+	}
+	if err != nil {
+		return &startError{126, err}
+	}
+	p.follow(req.GraceMillis)
+	return nil
+}
+
+// fork starts the program as a new process.
+func (t *table) fork(p *process, path string, req guest.Start, files []*os.File) error {
+	cg, err := os.Open(p.cgroup)
+	if err != nil {
+		return fmt.Errorf("open the command's cgroup: %w", err)
+	}
+	defer cg.Close()
 	attr := &syscall.ProcAttr{
 		Dir:   req.Dir,
 		Env:   req.Env,
@@ -138,18 +159,37 @@ func (t *table) spawn(p *process, req guest.Start) error {
 		Sys:   &syscall.SysProcAttr{Setsid: true, UseCgroupFD: true, CgroupFD: int(cg.Fd())},
 	}
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	pid, err := syscall.ForkExec(path, req.Argv, attr)
-	if err == nil {
-		p.pid = pid
-		t.pids[pid] = p
-		t.born.Signal()
-	}
-	t.mu.Unlock()
 	if err != nil {
-		return &startError{126, fmt.Errorf("start %s in %s: %w", path, req.Dir, err)}
+		return fmt.Errorf("start %s in %s: %w", path, req.Dir, err)
 	}
-	p.follow(req.GraceMillis)
+	p.pid = pid
+	t.pids[pid] = p
+	t.born.Signal()
 	return nil
+}
+
+// startWarm lets the warm Python's child become the command. It reports false
+// when there is none, or the directory would fail the child.
+func (t *table) startWarm(p *process, req guest.Start, files []*os.File) (bool, error) {
+	if !req.Warm || executableDir(req.Dir) != nil {
+		return false, nil
+	}
+	t.mu.Lock()
+	child := t.warm.take()
+	if child == nil {
+		t.mu.Unlock()
+		return false, nil
+	}
+	p.pid = child.pid
+	t.pids[child.pid] = p
+	t.mu.Unlock()
+	procs := filepath.Join(p.cgroup, "cgroup.procs")
+	if err := os.WriteFile(procs, []byte(strconv.Itoa(child.pid)), 0); err != nil {
+		return false, fmt.Errorf("move python to the command's cgroup: %w", err)
+	}
+	return true, child.become(req, files)
 }
 
 func closeAll(files []*os.File) {

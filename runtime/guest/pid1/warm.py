@@ -1,0 +1,136 @@
+"""Keeps a Python ready that has done its imports.
+
+PID 1 starts this with one end of a socket pair as descriptor 3. For each byte
+that comes in, a child is forked ahead; the child's own socket is sent back. The
+child waits there for the script it is to become: then it looks like a fresh
+`python3 script.py`, with its imports done.
+
+Children are forked twice, so that PID 1 is their parent.
+"""
+import gc
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+import types
+
+CONTROL = 3
+MODULES = """
+argparse array ast base64 binascii bisect calendar collections colorsys concurrent.futures contextlib copy csv
+dataclasses datetime decimal difflib enum fnmatch fractions functools glob gzip hashlib heapq html io itertools
+json logging math mimetypes multiprocessing operator os pathlib pickle pprint queue random re shlex shutil sqlite3
+ssl stat statistics string struct subprocess tempfile textwrap threading time timeit traceback types typing
+unicodedata urllib.parse urllib.request uuid wave xml.etree.ElementTree zipfile zlib
+numpy PIL.Image PIL.ImageChops PIL.ImageColor PIL.ImageDraw PIL.ImageEnhance PIL.ImageFilter PIL.ImageFont
+PIL.ImageOps PIL.ImageStat PIL.PngImagePlugin PIL.JpegImagePlugin PIL.WebPImagePlugin PIL.GifImagePlugin
+matplotlib matplotlib.figure matplotlib.backends.backend_agg
+""".split()
+
+
+def imports():
+    for name in MODULES:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            pass  # an image without it; the script will say so itself
+
+
+def receive(sock):
+    """Returns the request and the descriptors of stdin, stdout and stderr."""
+    data, fds, _, _ = socket.recv_fds(sock, 1 << 16, 3)
+    if not data:
+        os._exit(0)  # nobody wants this child any more
+    size = int.from_bytes(data[:4], "big")
+    data = data[4:]
+    while len(data) < size:
+        data += sock.recv(1 << 16)
+    return json.loads(data), fds
+
+
+def become(request, fds):
+    """Makes this process look like a fresh interpreter."""
+    os.setsid()
+    for want, have in enumerate(fds):
+        os.dup2(have, want, inheritable=True)
+    for fd in fds:
+        if fd > 2:
+            os.close(fd)
+    os.environ.clear()
+    os.environ.update(entry.split("=", 1) for entry in request["env"])
+    os.chdir(request["dir"])
+    script = request["argv"][0]
+    sys.argv = list(request["argv"])
+    sys.orig_argv = ["python3"] + sys.argv
+    sys.path[0] = os.path.dirname(script)
+    # What the parent drew must not come again in every child.
+    if "random" in sys.modules:
+        sys.modules["random"].seed()
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+    main = types.ModuleType("__main__")
+    main.__file__ = script
+    main.__builtins__ = sys.modules["builtins"]
+    main.__cached__ = None
+    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", script)
+    main.__annotations__ = {}
+    sys.modules["__main__"] = main
+    return main, script
+
+
+def run(main, script):
+    """Runs the script; what it raises looks as if it had been started alone."""
+    try:
+        with open(script, "rb") as f:
+            source = f.read()
+        exec(compile(source, script, "exec", dont_inherit=True), main.__dict__)
+    except SystemExit:
+        raise
+    except BaseException as e:
+        tb = e.__traceback__
+        while tb and tb.tb_frame.f_code.co_filename != script:
+            tb = tb.tb_next
+        e.__traceback__ = tb
+        sys.excepthook(type(e), e, tb)
+        if isinstance(e, KeyboardInterrupt):
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+        sys.exit(1)
+
+
+def fork(control):
+    """Forks a child ahead. Returns its socket and None in the child."""
+    ours, theirs = socket.socketpair()
+    middle = os.fork()
+    if middle == 0:
+        if os.fork() != 0:
+            os._exit(0)
+        control.close()
+        ours.close()
+        theirs.sendall(b"%d\n" % os.getpid())
+        return theirs
+    theirs.close()
+    os.waitpid(middle, 0)
+    socket.send_fds(control, [b"c"], [ours.fileno()])
+    ours.close()
+    return None
+
+
+def serve():
+    """Returns the socket of the child that this process has become."""
+    control = socket.socket(fileno=CONTROL)
+    while control.recv(1):
+        child = fork(control)
+        if child is not None:
+            return child
+    os._exit(0)  # PID 1 is gone
+
+
+imports()
+gc.collect()
+gc.freeze()
+_sock = serve()
+_request, _fds = receive(_sock)
+_sock.close()
+run(*become(_request, _fds))
