@@ -71,16 +71,18 @@ const reconnectFor = 30 * time.Second
 // errStreamCut is a stream that ended before its last event.
 var errStreamCut = errors.New("the stream was cut off")
 
-// retry runs f again while the daemon is away; f calls alive when it is back.
+// retry runs f again while the daemon is away; f calls alive when it is there.
+// One that never was there is not waited for.
 func retry[T any](ctx context.Context, f func(alive func()) (T, error)) (T, error) {
 	var lost time.Time
+	met := false
 	op := func() (T, error) {
-		v, err := f(func() { lost = time.Time{} })
+		v, err := f(func() { met, lost = true, time.Time{} })
 		var unreachable *Unreachable
 		switch {
 		case err == nil:
 			return v, nil
-		case ctx.Err() != nil, !errors.As(err, &unreachable) && !errors.Is(err, errStreamCut):
+		case ctx.Err() != nil, !met, !errors.As(err, &unreachable) && !errors.Is(err, errStreamCut):
 			return v, backoff.Permanent(err)
 		case lost.IsZero():
 			lost = time.Now()
@@ -106,15 +108,8 @@ func (c *Client) Output(ctx context.Context, chat, id string, follow bool, handl
 // back marked as continuing.
 func (c *Client) OutputIn(ctx context.Context, chat, id, turn string, follow bool, handle func(api.OutputChunk) error) (api.Command, error) {
 	offsets := map[string]int64{}
-	first := true
 	return retry(ctx, func(alive func()) (api.Command, error) {
-		cmd, err := c.output(ctx, chat, id, turn, follow, offsets, alive, handle)
-		var unreachable *Unreachable
-		if first && errors.As(err, &unreachable) {
-			return cmd, backoff.Permanent(err) // it was never there
-		}
-		first = false
-		return cmd, err
+		return c.output(ctx, chat, id, turn, follow, offsets, alive, handle)
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 
@@ -74,18 +75,12 @@ func (s *server) routeOutput() {
 	s.stream(&o, api.OutputChunk{}, api.Command{})
 	huma.Register(s.api, o, func(ctx context.Context, in *outputRequest) (*huma.StreamResponse, error) {
 		key := in.key(ctx)
-		out, closeOut, err := s.cfg.Engine.Output(key, in.Command, "stdout")
-		if err != nil {
+		if _, err := s.cfg.Engine.Command(key, in.Command); err != nil {
 			return nil, s.wire(ctx, err)
-		}
-		errs, closeErrs, err := s.cfg.Engine.Output(key, in.Command, "stderr")
-		if err != nil {
-			return nil, errors.Join(s.wire(ctx, err), closeOut())
 		}
 		return &huma.StreamResponse{Body: func(hc huma.Context) {
 			w := newSSE(hc)
-			err := s.copyOutput(ctx, w, in, key, out, errs)
-			if err := errors.Join(err, closeOut(), closeErrs()); err != nil && !isCanceled(err) {
+			if err := s.copyOutput(ctx, w, in, key); err != nil && !isCanceled(err) {
 				w.fail(s.wire(ctx, err))
 			}
 		}}, nil
@@ -94,7 +89,7 @@ func (s *server) routeOutput() {
 
 // copyOutput sends both streams as they come, then the command's record. A
 // follower whose turn is over is told so with the record as it is.
-func (s *server) copyOutput(ctx context.Context, w *sse, in *outputRequest, key session.ChatKey, out, errs *outlog.Log) error {
+func (s *server) copyOutput(ctx context.Context, w *sse, in *outputRequest, key session.ChatKey) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	streams, stop := context.WithCancel(ctx)
@@ -118,13 +113,9 @@ func (s *server) copyOutput(ctx context.Context, w *sse, in *outputRequest, key 
 	}()
 	var both sync.WaitGroup
 	results := make([]error, 2)
-	for i, stream := range []struct {
-		name   string
-		log    *outlog.Log
-		offset int64
-	}{{"stdout", out, in.Stdout}, {"stderr", errs, in.Stderr}} {
+	for i, stream := range []api.OutputChunk{{Stream: "stdout", Offset: in.Stdout}, {Stream: "stderr", Offset: in.Stderr}} {
 		both.Go(func() {
-			results[i] = copyStream(streams, w, stream.name, stream.log, stream.offset, in.Follow)
+			results[i] = s.copyStream(streams, w, in, key, stream)
 			if results[i] != nil && streams.Err() == nil {
 				cancel()
 			}
@@ -141,19 +132,37 @@ func (s *server) copyOutput(ctx context.Context, w *sse, in *outputRequest, key 
 	return w.send("command", "", e.command)
 }
 
-func copyStream(ctx context.Context, w *sse, name string, log *outlog.Log, offset int64, follow bool) error {
+// copyStream sends one stream from an offset on.
+func (s *server) copyStream(ctx context.Context, w *sse, in *outputRequest, key session.ChatKey, next api.OutputChunk) error {
+	for {
+		log, closeLog, err := s.cfg.Engine.Output(key, in.Command, next.Stream)
+		if err != nil {
+			return err
+		}
+		err = errors.Join(copyLog(ctx, w, log, in.Follow, &next), closeLog())
+		if !errors.Is(err, os.ErrClosed) {
+			return err
+		}
+		// The command ended under us and the engine let go of its log: the
+		// rest is read from the file.
+	}
+}
+
+// copyLog sends what a log holds from next's offset on, and moves that along.
+func copyLog(ctx context.Context, w *sse, log *outlog.Log, follow bool, next *api.OutputChunk) error {
 	buf := make([]byte, 64<<10)
 	for {
-		n, from, err := log.ReadAt(ctx, buf, offset, follow)
+		n, from, err := log.ReadAt(ctx, buf, next.Offset, follow)
 		if errors.Is(err, io.EOF) || (err == nil && n == 0) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if err := w.send("output", "", api.OutputChunk{Stream: name, Offset: from, Data: buf[:n]}); err != nil {
+		next.Offset, next.Data = from, buf[:n]
+		if err := w.send("output", "", next); err != nil {
 			return err
 		}
-		offset = from + int64(n)
+		next.Offset += int64(n)
 	}
 }

@@ -15,8 +15,9 @@ import (
 
 func cellsCommand() *cli.Command {
 	return verb(&cli.Command{
-		Name: "cells", Usage: "list a chat's cells",
-		Flags: []cli.Flag{chatFlag(), jsonFlag()},
+		Name: "cells", Usage: "list a chat's cells", ArgsUsage: " ",
+		Description: examples(`sandboxctl cells`, `sandboxctl --json cells --chat spring`),
+		Flags:       []cli.Flag{chatFlag(), jsonFlag()},
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
 				return usagef("cells takes no argument: name the chat with --chat")

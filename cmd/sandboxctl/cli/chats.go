@@ -12,12 +12,16 @@ import (
 
 func chatsCommand() *cli.Command {
 	return verb(&cli.Command{
-		Name: "chats", Usage: "list, make and delete chats",
+		Name: "chats", Usage: "list, make and delete chats", ArgsUsage: " ",
+		Description: "A chat has files, commands, cells and at most one sandbox of its own. The chat \"default\" is\n" +
+			"made when it is first used.\n\n" + examples(
+			`sandboxctl chats`, `sandboxctl chats new spring`, `sandboxctl run --chat spring -- ls /inputs`, `sandboxctl chats rm spring`),
 		Flags:  []cli.Flag{jsonFlag()},
 		Action: listChats,
 		Subcommands: []*cli.Command{
 			verb(&cli.Command{
-				Name: "new", Usage: "make a chat", ArgsUsage: "[ID]",
+				Name: "new", Usage: "make a chat and print its id", ArgsUsage: "[ID]",
+				Description: examples(`sandboxctl chats new`, `sandboxctl chats new spring --title "Spring campaign" --net none`),
 				Flags: []cli.Flag{
 					jsonFlag(),
 					&cli.StringFlag{Name: "title", Usage: "a `TITLE` for people"},
@@ -27,6 +31,7 @@ func chatsCommand() *cli.Command {
 			}),
 			verb(&cli.Command{
 				Name: "rm", Usage: "delete a chat with its sandbox, cells and files", ArgsUsage: "ID",
+				Description: examples(`sandboxctl chats rm spring`),
 				Action: func(c *cli.Context) error {
 					id, err := argument(c, "chat")
 					if err != nil {
@@ -52,7 +57,7 @@ func listChats(c *cli.Context) error {
 	}
 	t := newTable(c.App.Writer, "CHAT", "TITLE", "NETWORK", "CELLS", "AGE", "SANDBOX")
 	for _, chat := range chats {
-		t.row(chat.ID, chat.Title, chat.Network, strconv.Itoa(chat.Cells), age(chat.CreatedAt), sandboxText(chat.Sandbox))
+		t.row(chat.ID, printable(chat.Title), chat.Network, strconv.Itoa(chat.Cells), age(chat.CreatedAt), sandboxText(chat.Sandbox))
 	}
 	return t.flush()
 }

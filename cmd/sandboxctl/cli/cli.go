@@ -28,7 +28,7 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	app := newApp(stdin, stdout, stderr)
-	err := app.RunContext(ctx, args)
+	err := app.RunContext(ctx, arrange(app, args))
 	if err != nil {
 		report(stderr, err)
 	}
@@ -37,8 +37,14 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 
 func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 	return &cli.App{
-		Name:      "sandboxctl",
-		Usage:     "exact media work in sandboxes: run commands, collect the results as cells",
+		Name:  "sandboxctl",
+		Usage: "exact media work in sandboxes: run commands, collect the results as cells",
+		Description: "Flags may stand before or after the arguments; what follows -- is taken as it is.\n" +
+			"Files in a sandbox are below /inputs, /workspace and /outputs. What a command leaves in\n" +
+			"/outputs becomes a cell, #1, #2, … of its chat.\n\n" + examples(
+			`sandboxctl run --in clip.mp4 -- ffmpeg -i /inputs/clip.mp4 -vf hflip /outputs/flipped.mp4`,
+			`sandboxctl cells`,
+			`sandboxctl get '#1'`),
 		Version:   version.String(),
 		Reader:    stdin,
 		Writer:    stdout,
@@ -46,10 +52,10 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "socket", Usage: "the daemon's `SOCKET`", EnvVars: []string{api.SocketEnv}, DefaultText: api.DefaultSocket},
 			&cli.StringFlag{Name: "account", Usage: "act for this `ACCOUNT` (operators only)"},
-			&cli.BoolFlag{Name: "json", Usage: "print JSON, one object a line"},
+			jsonFlag(),
 		},
 		Commands: []*cli.Command{
-			runCommand(), waitCommand(), logsCommand(), killCommand(), psCommand(), chatsCommand(),
+			runCommand(), waitCommand(), logsCommand(), killCommand(), psCommand(), chatsCommand(), turnsCommand(),
 			putCommand(), getCommand(), lsCommand(), rmCommand(), cellsCommand(), eventsCommand(),
 			infoCommand(), imageCommand(),
 		},
@@ -69,10 +75,17 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 // onUsageError makes the library's own complaints usage errors of ours.
 func onUsageError(c *cli.Context, err error, _ bool) error {
 	name := c.App.Name
-	if c.Command != nil && c.Command.Name != "" && c.Command.Name != name {
-		name += " " + c.Command.Name
+	if c.Command != nil && c.Command.HelpName != "" {
+		name = c.Command.HelpName
 	}
-	return usagef("%v: see `%s --help`", err, name)
+	text := err.Error()
+	if flag, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
+		text = "there is no flag --" + strings.TrimLeft(flag, "-")
+	}
+	if flag, ok := strings.CutPrefix(text, "flag needs an argument: -"); ok {
+		text = "the flag --" + strings.TrimLeft(flag, "-") + " needs a value"
+	}
+	return usagef("%s: see `%s --help`", text, name)
 }
 
 // verb fills in what all verbs share.
@@ -81,6 +94,9 @@ func verb(c *cli.Command) *cli.Command {
 	c.HideHelpCommand = true
 	return c
 }
+
+// examples is the part of a help text that shows how a verb is used.
+func examples(lines ...string) string { return "Examples:\n   " + strings.Join(lines, "\n   ") }
 
 // connect returns the client that the global flags name.
 func connect(c *cli.Context) *client.Client {
@@ -135,29 +151,37 @@ func report(w io.Writer, err error) {
 
 // argument returns a verb's only argument.
 func argument(c *cli.Context, what string) (string, error) {
-	for _, arg := range c.Args().Slice()[min(1, c.NArg()):] {
-		if strings.HasPrefix(arg, "-") {
-			return "", usagef("put %s before %s: flags come first", arg, c.Args().First())
-		}
-	}
 	if c.NArg() != 1 {
-		return "", usagef("give one %s: see `sandboxctl %s --help`", what, c.Command.Name)
+		return "", usagef("give one %s: see `%s --help`", what, c.Command.HelpName)
 	}
 	return c.Args().First(), nil
 }
 
 // openInput opens a file that the user named.
 func openInput(path string) (*os.File, os.FileInfo, error) {
+	if err := checkInput(path); err != nil {
+		return nil, nil, err
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, nil, usagef("%v", err)
 	}
 	st, err := f.Stat()
-	if err == nil && !st.Mode().IsRegular() {
-		err = usagef("%s is not a regular file", path)
-	}
 	if err != nil {
 		return nil, nil, errors.Join(err, f.Close())
 	}
 	return f, st, nil
+}
+
+// checkInput refuses what is no file, and does not open it: opening a named
+// pipe would wait for its writer.
+func checkInput(path string) error {
+	st, err := os.Stat(path)
+	if err != nil {
+		return usagef("%v", err)
+	}
+	if !st.Mode().IsRegular() {
+		return usagef("%s is not a regular file", path)
+	}
+	return nil
 }

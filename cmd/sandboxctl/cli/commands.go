@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"strings"
 	"syscall"
 	"time"
@@ -12,12 +11,16 @@ import (
 	"mediasandbox/daemon/api"
 )
 
-func jsonFlag() cli.Flag { return &cli.BoolFlag{Name: "json", Usage: "print JSON, one object a line"} }
+func jsonFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "json", Usage: "print JSON, one object a line", DisableDefaultText: true}
+}
 
 func waitCommand() *cli.Command {
 	return verb(&cli.Command{
 		Name: "wait", Usage: "follow a command to its end and exit as it did", ArgsUsage: "COMMAND",
-		Flags: []cli.Flag{chatFlag(), jsonFlag()},
+		Description: "It prints the command's whole output, as run does. An interrupt cancels the command.\n\n" + examples(
+			`id=$(sandboxctl run --detach -- sleep 30)`, `sandboxctl wait "$id"`),
+		Flags: []cli.Flag{chatFlag(), turnFlag(), jsonFlag()},
 		Action: func(c *cli.Context) error {
 			id, err := argument(c, "command")
 			if err != nil {
@@ -31,7 +34,9 @@ func waitCommand() *cli.Command {
 func logsCommand() *cli.Command {
 	return verb(&cli.Command{
 		Name: "logs", Usage: "print a command's output", ArgsUsage: "COMMAND",
-		Flags: []cli.Flag{chatFlag(), jsonFlag(), &cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on until the command ends"}},
+		Description: "stdout and stderr come as the command wrote them, each to its own stream here.\n\n" + examples(
+			`sandboxctl logs x-01k…`, `sandboxctl logs -f x-01k… 2>errors.txt`),
+		Flags: []cli.Flag{chatFlag(), jsonFlag(), &cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on until the command ends", DisableDefaultText: true}},
 		Action: func(c *cli.Context) error {
 			id, err := argument(c, "command")
 			if err != nil {
@@ -49,7 +54,8 @@ func logsCommand() *cli.Command {
 func killCommand() *cli.Command {
 	return verb(&cli.Command{
 		Name: "kill", Usage: "cancel a command with all its processes, or signal its main process", ArgsUsage: "COMMAND",
-		Flags: []cli.Flag{chatFlag(), &cli.StringFlag{Name: "signal", Aliases: []string{"s"}, Usage: "send this `SIGNAL` (INT, TERM, …) instead of canceling"}},
+		Description: examples(`sandboxctl kill x-01k…`, `sandboxctl kill -s INT x-01k…`),
+		Flags:       []cli.Flag{chatFlag(), &cli.StringFlag{Name: "signal", Aliases: []string{"s"}, Usage: "send this `SIGNAL` (INT, TERM, …) instead of canceling"}},
 		Action: func(c *cli.Context) error {
 			id, err := argument(c, "command")
 			if err != nil {
@@ -58,7 +64,7 @@ func killCommand() *cli.Command {
 			var sig syscall.Signal
 			if name := c.String("signal"); name != "" {
 				if sig = unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(name), "SIG")); sig == 0 {
-					return usagef("signal %q is not known", name)
+					return usagef("signal %q is not known: write it like TERM", name)
 				}
 			}
 			return connect(c).Kill(c.Context, c.String("chat"), id, int(sig))
@@ -68,12 +74,16 @@ func killCommand() *cli.Command {
 
 func psCommand() *cli.Command {
 	return verb(&cli.Command{
-		Name: "ps", Usage: "list the commands of a chat, or of all chats",
+		Name: "ps", Usage: "list the commands of a chat, or of all chats", ArgsUsage: " ",
+		Description: examples(`sandboxctl ps`, `sandboxctl ps --all --chat spring`),
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "chat", Aliases: []string{"C"}, Usage: "only of this `CHAT`", EnvVars: []string{"MEDIA_SANDBOX_CHAT"}},
-			&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "those that have ended too"}, jsonFlag(),
+			&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "those that have ended too", DisableDefaultText: true}, jsonFlag(),
 		},
 		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return usagef("ps takes no argument: name the chat with --chat")
+			}
 			cmds, err := commandsOf(c)
 			if err != nil {
 				return err
@@ -147,5 +157,5 @@ func what(cmd api.Command) string {
 	if r := []rune(text); len(r) > most {
 		text = string(r[:most-1]) + "…"
 	}
-	return fmt.Sprintf("%s", text)
+	return printable(text)
 }

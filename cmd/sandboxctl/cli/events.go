@@ -12,9 +12,14 @@ import (
 
 func eventsCommand() *cli.Command {
 	return verb(&cli.Command{
-		Name: "events", Usage: "follow what happens in a chat until interrupted",
+		Name: "events", Usage: "follow what happens in a chat until interrupted", ArgsUsage: " ",
+		Description: "It begins with the chat's first event, or after the one named with --after.\n\n" + examples(
+			`sandboxctl events`, `sandboxctl --json events --chat spring --after 41`),
 		Flags: []cli.Flag{chatFlag(), jsonFlag(), &cli.Uint64Flag{Name: "after", Usage: "begin after the event with this `ID`"}},
 		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return usagef("events takes no argument: name the chat with --chat")
+			}
 			err := connect(c).Events(c.Context, c.String("chat"), c.Uint64("after"), func(ev api.Event) error {
 				if wantJSON(c) {
 					return printJSON(c, ev)

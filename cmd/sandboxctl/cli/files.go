@@ -18,20 +18,30 @@ import (
 func putCommand() *cli.Command {
 	return verb(&cli.Command{
 		Name: "put", Usage: "copy a file of this host into the chat's sandbox", ArgsUsage: "FILE [PATH]",
-		Description: "PATH is below /inputs (the default is /inputs/NAME), /workspace or /outputs.",
-		Flags:       []cli.Flag{chatFlag()},
+		Description: "PATH is below /inputs (the default is /inputs/NAME), /workspace or /outputs; one that ends in / is\n" +
+			"a directory. It prints where the file is in the sandbox.\n\n" + examples(
+			`sandboxctl put clip.mp4`, `sandboxctl put logo.svg /workspace/assets/`),
+		Flags: []cli.Flag{chatFlag(), jsonFlag()},
 		Action: func(c *cli.Context) error {
 			if c.NArg() < 1 || c.NArg() > 2 {
 				return usagef("give a file, and perhaps a path: see `sandboxctl put --help`")
 			}
 			to := c.Args().Get(1)
-			if to == "" || strings.HasSuffix(to, "/") {
-				to = filepath.Join("/inputs", to, filepath.Base(c.Args().First()))
-				if c.Args().Get(1) != "" {
-					to = c.Args().Get(1) + filepath.Base(c.Args().First())
-				}
+			if to == "" {
+				to = "/inputs/"
 			}
-			return putOne(c, connect(c), c.String("chat"), c.Args().First(), to)
+			if strings.HasSuffix(to, "/") {
+				to += filepath.Base(c.Args().First())
+			}
+			info, err := putOne(c, connect(c), c.String("chat"), c.Args().First(), to)
+			if err != nil {
+				return err
+			}
+			if wantJSON(c) {
+				return printJSON(c, info)
+			}
+			_, err = fmt.Fprintln(c.App.Writer, printable(info.Path))
+			return err
 		},
 	})
 }
@@ -39,7 +49,9 @@ func putCommand() *cli.Command {
 func getCommand() *cli.Command {
 	return verb(&cli.Command{
 		Name: "get", Usage: "copy a cell's file, or a file of the chat's sandbox, to this host", ArgsUsage: "('#N' | PATH)",
-		Flags: []cli.Flag{chatFlag(), &cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to this `FILE` or directory; - is stdout", Value: "."}},
+		Description: "It prints where the file is here. A file that is there already is replaced only when -o names it.\n\n" + examples(
+			`sandboxctl get '#1'`, `sandboxctl get '#2' -o frame.png`, `sandboxctl get /workspace/notes.txt -o - | wc -l`),
+		Flags: []cli.Flag{chatFlag(), jsonFlag(), &cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to this `FILE` or directory; - is stdout", Value: "."}},
 		Action: func(c *cli.Context) error {
 			what, err := argument(c, "'#N' or path")
 			if err != nil {
@@ -53,32 +65,38 @@ func getCommand() *cli.Command {
 			if err := errors.Join(err, r.Close()); err != nil {
 				return err
 			}
-			if path != "" {
-				fmt.Fprintln(c.App.Writer, path)
+			switch {
+			case path == "":
+				return nil
+			case wantJSON(c):
+				return printJSON(c, savedFile{Type: "file", Path: path, Size: size})
 			}
-			return nil
+			_, err = fmt.Fprintln(c.App.Writer, path)
+			return err
 		},
 	})
+}
+
+// savedFile is what get prints with --json.
+type savedFile struct {
+	Type string `json:"type"`
+	Path string `json:"path"`
+	Size int64  `json:"size"`
 }
 
 // openRemote opens what get was asked for.
 func openRemote(c *cli.Context, cl *client.Client, what string) (io.ReadCloser, string, int64, error) {
 	chat := c.String("chat")
-	number, ok := strings.CutPrefix(what, "#")
-	if !ok {
+	if !strings.HasPrefix(what, "#") {
 		r, size, err := cl.OpenFile(c.Context, chat, what)
 		return r, filepath.Base(what), size, err
 	}
-	n, err := strconv.Atoi(number)
-	if err != nil {
-		return nil, "", 0, usagef("%q is not a cell: write it as '#3'", what)
-	}
-	cell, err := cl.Cell(c.Context, chat, n)
+	cell, err := findCell(c, cl, chat, what)
 	if err != nil {
 		return nil, "", 0, err
 	}
-	r, size, err := cl.OpenCell(c.Context, chat, n)
-	return r, safeName(cell.File.Name, n), size, err
+	r, size, err := cl.OpenCell(c.Context, chat, cell.Ordinal)
+	return r, safeName(cell.File.Name, cell.Ordinal), size, err
 }
 
 // safeName is the name a cell's file gets on this host: the guest chose it.
@@ -129,8 +147,12 @@ func save(c *cli.Context, r io.Reader, name string, size int64) (string, error) 
 func lsCommand() *cli.Command {
 	return verb(&cli.Command{
 		Name: "ls", Usage: "list a directory of the chat's sandbox", ArgsUsage: "[PATH]",
-		Flags: []cli.Flag{chatFlag(), jsonFlag()},
+		Description: "Without a path it lists /workspace.\n\n" + examples(`sandboxctl ls`, `sandboxctl ls /inputs`),
+		Flags:       []cli.Flag{chatFlag(), jsonFlag()},
 		Action: func(c *cli.Context) error {
+			if c.NArg() > 1 {
+				return usagef("give at most one path: see `sandboxctl ls --help`")
+			}
 			path := c.Args().First()
 			if path == "" {
 				path = "/workspace"
@@ -154,7 +176,8 @@ func lsCommand() *cli.Command {
 func rmCommand() *cli.Command {
 	return verb(&cli.Command{
 		Name: "rm", Usage: "remove a file or directory of the chat's sandbox", ArgsUsage: "PATH",
-		Flags: []cli.Flag{chatFlag()},
+		Description: "A directory is removed with all in it. Cells stay.\n\n" + examples(`sandboxctl rm /workspace/frames`),
+		Flags:       []cli.Flag{chatFlag()},
 		Action: func(c *cli.Context) error {
 			path, err := argument(c, "path")
 			if err != nil {

@@ -21,33 +21,38 @@ func imageCommand() *cli.Command {
 		Usage: "keep images in `DIR` (default: $" + rootfs.CacheEnv + ", else the system's cache)",
 	}
 	return verb(&cli.Command{
-		Name:  "image",
-		Usage: "build, verify and describe the image that sandboxes boot from",
+		Name:        "image",
+		Usage:       "build, verify and describe the image that sandboxes boot from",
+		Description: "These verbs work on this host's files and need no daemon.",
 		Subcommands: []*cli.Command{
 			verb(&cli.Command{
 				Name:      "build",
 				Usage:     "build the image, unless the one of this version's recipe is there",
 				ArgsUsage: " ",
+				Description: "It takes a few minutes and needs root. The image of an unchanged recipe is not built again.\n\n" + examples(
+					`sandboxctl image build`, `sandboxctl image build --mirror http://mirror.example/debian`),
 				Flags: []cli.Flag{
 					cacheDir, jsonFlag(),
 					&cli.StringFlag{Name: "mirror", Usage: "take packages from the Debian archive at `URL`"},
-					&cli.BoolFlag{Name: "force", Usage: "build it again"},
+					&cli.BoolFlag{Name: "force", Usage: "build it again", DisableDefaultText: true},
 				},
 				Action: imageBuild,
 			}),
 			verb(&cli.Command{
-				Name:      "verify",
-				Usage:     "read a whole image and compare it with its manifest",
-				ArgsUsage: "[PATH]",
-				Flags:     []cli.Flag{cacheDir, jsonFlag()},
-				Action:    imageVerify,
+				Name:        "verify",
+				Usage:       "read a whole image and compare it with its manifest",
+				ArgsUsage:   "[PATH]",
+				Description: examples(`sandboxctl image verify`),
+				Flags:       []cli.Flag{cacheDir, jsonFlag()},
+				Action:      imageVerify,
 			}),
 			verb(&cli.Command{
-				Name:      "info",
-				Usage:     "show what is in an image",
-				ArgsUsage: "[PATH]",
-				Flags:     []cli.Flag{cacheDir, jsonFlag()},
-				Action:    imageInfo,
+				Name:        "info",
+				Usage:       "show what is in an image",
+				ArgsUsage:   "[PATH]",
+				Description: examples(`sandboxctl image info`, `sandboxctl image info --json | jq .manifest.tools`),
+				Flags:       []cli.Flag{cacheDir, jsonFlag()},
+				Action:      imageInfo,
 			}),
 		},
 		Action: func(c *cli.Context) error {

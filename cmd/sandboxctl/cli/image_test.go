@@ -99,7 +99,7 @@ func TestImageWrongUse(t *testing.T) {
 		want string
 	}{
 		{[]string{"build", "now"}, exitUsage, `takes no argument, but got "now"`},
-		{[]string{"build", "--fast"}, exitUsage, "flag provided but not defined"},
+		{[]string{"build", "--fast"}, exitUsage, "there is no flag --fast"},
 		{[]string{"verify", "a", "b"}, exitUsage, "takes one path, but got 2"},
 		{[]string{"melt"}, exitUsage, `no verb "melt"`},
 		{[]string{"info", filepath.Join(empty, "none")}, exitProduct, "run: sandboxctl image build"},

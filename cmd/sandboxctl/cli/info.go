@@ -12,9 +12,13 @@ import (
 
 func infoCommand() *cli.Command {
 	return verb(&cli.Command{
-		Name: "info", Usage: "show the daemon: version, image, limits, how busy it is",
-		Flags: []cli.Flag{jsonFlag()},
+		Name: "info", Usage: "show the daemon: version, image, limits, how busy it is", ArgsUsage: " ",
+		Description: examples(`sandboxctl info`, `sandboxctl info --json`),
+		Flags:       []cli.Flag{jsonFlag()},
 		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return usagef("info takes no argument")
+			}
 			info, err := connect(c).Info(c.Context)
 			if err != nil {
 				return err

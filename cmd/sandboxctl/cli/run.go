@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,10 +23,13 @@ func runCommand() *cli.Command {
 		Name:      "run",
 		Usage:     "run a command in the chat's sandbox and collect what it writes to /outputs",
 		ArgsUsage: "(-c PYTHON | -f SCRIPT [ARG…] | -- ARGV…)",
-		Description: `Examples:
-   sandboxctl run --in clip.mp4 -- ffmpeg -i /inputs/clip.mp4 -ss 2 -c copy /outputs/cut.mp4
-   sandboxctl run --in photo.png -c 'from PIL import Image; Image.open("/inputs/photo.png").rotate(90, expand=True).save("/outputs/turned.png")'
-   sandboxctl run --in '#1' -f edit.py 1080`,
+		Description: "It prints the command's output as it comes, then the cells that came of it (on stderr), and exits\n" +
+			"with the command's own code. An interrupt cancels the command. Flags stand before the command.\n\n" + examples(
+			`sandboxctl run --in clip.mp4 -- ffmpeg -ss 2 -i /inputs/clip.mp4 /outputs/cut.mp4`,
+			`sandboxctl run --in '#1' -- sh -c 'ffmpeg -i /inputs/cut.mp4 -frames:v 1 /outputs/frame.png'`,
+			`sandboxctl run --in photo.png -c 'from PIL import Image; Image.open("/inputs/photo.png").rotate(90).save("/outputs/turned.png")'`,
+			`sandboxctl run --in '#1' -f edit.py 1080`,
+			`sandboxctl run --json --timeout 90s -- magick -size 640x480 plasma: /outputs/plasma.png`),
 		Flags: []cli.Flag{
 			chatFlag(),
 			&cli.StringFlag{Name: "python", Aliases: []string{"c"}, Usage: "run this Python `SOURCE`"},
@@ -32,11 +37,12 @@ func runCommand() *cli.Command {
 			&cli.StringSliceFlag{Name: "in", Usage: "put a `FILE` of this host, or the cell '#N', under /inputs"},
 			&cli.StringSliceFlag{Name: "env", Usage: "add `KEY=VALUE` to the environment"},
 			&cli.StringFlag{Name: "dir", Usage: "working `DIRECTORY` in the sandbox", DefaultText: "/workspace"},
-			&cli.DurationFlag{Name: "timeout", Usage: "end it after this `DURATION`, at most 10m", DefaultText: "5m"},
+			&cli.StringFlag{Name: "timeout", Usage: "end it after this `DURATION`, at most 10m", DefaultText: "5m"},
+			turnFlag(),
 			&cli.StringFlag{Name: "label", Usage: "group its cells under this `LABEL`"},
 			&cli.StringFlag{Name: "kind", Usage: "the `PILL` of its cells, if not the one found out: video-edit, frame-extract, image-edit, audio-edit or file"},
-			&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "print the command's id and return"},
-			&cli.BoolFlag{Name: "json", Usage: "print JSON, one object a line; the last is the command"},
+			&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "print the command's id and return", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "json", Usage: "print JSON, one object a line; the last is the command", DisableDefaultText: true},
 		},
 		Action: run,
 	})
@@ -67,7 +73,7 @@ func run(c *cli.Context) error {
 
 // newRequest builds the request from flags and arguments.
 func newRequest(c *cli.Context) (api.NewCommand, error) {
-	req := api.NewCommand{Dir: c.String("dir"), Label: c.String("label"), Kind: api.Pill(c.String("kind"))}
+	req := api.NewCommand{Dir: c.String("dir"), Turn: c.String("turn"), Label: c.String("label"), Kind: api.Pill(c.String("kind"))}
 	ways := 0
 	if c.IsSet("python") {
 		ways++
@@ -85,19 +91,29 @@ func newRequest(c *cli.Context) (api.NewCommand, error) {
 		ways++
 		req.Argv = c.Args().Slice()
 	}
+	if c.IsSet("python") && strings.TrimSpace(req.Python) == "" {
+		return req, usagef("the Python source is empty")
+	}
 	if ways != 1 {
 		return req, usagef("give exactly one of -c PYTHON, -f SCRIPT and -- ARGV…: see `sandboxctl run --help`")
 	}
+	if req.Kind != "" && !slices.Contains(api.Pills(), req.Kind) {
+		return req, usagef("kind %q is not known: use one of %v", req.Kind, api.Pills())
+	}
 	if c.IsSet("timeout") {
-		if c.Duration("timeout") <= 0 {
-			return req, usagef("timeout %s is not positive", c.Duration("timeout"))
+		d, err := time.ParseDuration(c.String("timeout"))
+		if err != nil {
+			return req, usagef("timeout %q is not a duration: write it like 90s or 5m", c.String("timeout"))
 		}
-		req.Timeout = c.Duration("timeout").Seconds()
+		if d <= 0 || d > api.MaxTimeout {
+			return req, usagef("timeout %s is not between 0s and %s: longer work is split into several commands", d, api.MaxTimeout)
+		}
+		req.Timeout = d.Seconds()
 	}
 	req.Env = make(map[string]string)
 	for _, kv := range c.StringSlice("env") {
 		k, v, ok := strings.Cut(kv, "=")
-		if !ok {
+		if !ok || k == "" {
 			return req, usagef("environment %q is not KEY=VALUE", kv)
 		}
 		req.Env[k] = v
@@ -123,39 +139,57 @@ func readScript(c *cli.Context, path string) (string, error) {
 	return string(text), nil
 }
 
-// putInputs uploads what --in names and returns the request's inputs.
+// putInputs uploads what --in names and returns the request's inputs. Nothing
+// is uploaded unless all of it is there.
 func putInputs(c *cli.Context, cl *client.Client, chat string) ([]string, error) {
-	var inputs []string
+	var inputs, files []string
 	seen := make(map[string]string)
 	for _, in := range c.StringSlice("in") {
-		if strings.HasPrefix(in, "#") {
-			inputs = append(inputs, in)
-			continue
-		}
 		name := filepath.Base(in)
+		if strings.HasPrefix(in, "#") {
+			cell, err := findCell(c, cl, chat, in)
+			if err != nil {
+				return nil, err
+			}
+			inputs = append(inputs, in)
+			name = cell.File.Name
+		} else {
+			if err := checkInput(in); err != nil {
+				return nil, err
+			}
+			inputs, files = append(inputs, name), append(files, in)
+		}
 		if other, ok := seen[name]; ok {
-			return nil, usagef("%s and %s would both be /inputs/%s: rename one of them", other, in, name)
+			return nil, usagef("%s and %s would both be /inputs/%s: rename one of them", other, in, printable(name))
 		}
 		seen[name] = in
-		inputs = append(inputs, name)
 	}
-	for name, path := range seen {
-		if err := putOne(c, cl, chat, path, "/inputs/"+name); err != nil {
+	for _, path := range files {
+		if _, err := putOne(c, cl, chat, path, "/inputs/"+filepath.Base(path)); err != nil {
 			return nil, err
 		}
 	}
 	return inputs, nil
 }
 
-func putOne(c *cli.Context, cl *client.Client, chat, from, to string) error {
+// findCell looks up what '#N' names.
+func findCell(c *cli.Context, cl *client.Client, chat, name string) (api.Cell, error) {
+	n, err := strconv.Atoi(strings.TrimPrefix(name, "#"))
+	if err != nil || n < 1 {
+		return api.Cell{}, usagef("%q is not a cell: write it as '#3'", name)
+	}
+	return cl.Cell(c.Context, chat, n)
+}
+
+func putOne(c *cli.Context, cl *client.Client, chat, from, to string) (api.FileInfo, error) {
 	f, st, err := openInput(from)
 	if err != nil {
-		return err
+		return api.FileInfo{}, err
 	}
 	r, done := progress(c, f, st.Size(), filepath.Base(from))
-	_, err = cl.PutFile(c.Context, chat, to, r)
+	info, err := cl.PutFile(c.Context, chat, to, r)
 	done()
-	return errors.Join(err, f.Close())
+	return info, errors.Join(err, f.Close())
 }
 
 // cancelTimeout bounds the cancelling of a command on Ctrl-C.
@@ -164,14 +198,9 @@ const cancelTimeout = 15 * time.Second
 // followToEnd shows a command's output live, then its cells, and returns how
 // it ended. An interrupt cancels the command.
 func followToEnd(c *cli.Context, cl *client.Client, chat, id string) error {
-	cmd, err := cl.Output(c.Context, chat, id, true, outputPrinter(c))
+	cmd, err := cl.OutputIn(c.Context, chat, id, c.String("turn"), true, outputPrinter(c))
 	if errors.Is(err, context.Canceled) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context), cancelTimeout)
-		defer cancel()
-		if err := cl.Kill(ctx, chat, id, 0); err != nil {
-			return fmt.Errorf("cancel the command: %w", err)
-		}
-		return exitStatus{exitInterrupt, "interrupted: the command was canceled"}
+		return cancelCommand(context.WithoutCancel(c.Context), cl, chat, id)
 	}
 	if err != nil {
 		return err
@@ -192,6 +221,25 @@ func followToEnd(c *cli.Context, cl *client.Client, chat, id string) error {
 		fmt.Fprintf(c.App.ErrWriter, "not published: /outputs/%s: %s\n", s.Path, s.Reason)
 	}
 	return endOf(cmd)
+}
+
+// cancelCommand ends a command that the user interrupted, and returns when it
+// has ended.
+func cancelCommand(ctx context.Context, cl *client.Client, chat, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, cancelTimeout)
+	defer cancel()
+	err := cl.Kill(ctx, chat, id, 0)
+	var ended *api.Error
+	if errors.As(err, &ended) && ended.Code == api.CodeCommandEnded {
+		return exitStatus{exitInterrupt, "interrupted: the command had ended already"}
+	}
+	if err == nil {
+		_, err = cl.Wait(ctx, chat, id)
+	}
+	if err != nil {
+		return fmt.Errorf("cancel the command: %w", err)
+	}
+	return exitStatus{exitInterrupt, "interrupted: the command was canceled"}
 }
 
 // outputPrinter writes a command's streams to ours.
