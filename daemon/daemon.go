@@ -24,6 +24,7 @@ import (
 	"mediasandbox/daemon/store"
 	"mediasandbox/internal/version"
 	"mediasandbox/rootfs"
+	"mediasandbox/runtime/disk"
 	"mediasandbox/runtime/gate"
 	"mediasandbox/runtime/runsc"
 	"mediasandbox/runtime/sandbox"
@@ -36,6 +37,7 @@ type Daemon struct {
 	cfg    config.Config
 	log    *slog.Logger
 	engine *session.Engine
+	disks  *disk.Manager
 	server *http.Server
 	ln     net.Listener
 	info   api.Info
@@ -169,8 +171,12 @@ func (d *Daemon) newEngine(ctx context.Context, st *store.Store, run *runsc.Runt
 		return err
 	}
 	l := d.cfg.Limits
+	d.disks, err = disk.New(ctx, disk.Config{Dir: filepath.Join(d.cfg.Paths.StateDir, "disks"), Size: int64(l.Disk), Log: d.log})
+	if err != nil {
+		return err
+	}
 	d.engine, err = session.New(ctx, session.Config{
-		Store: st, Runtime: run, Blobs: blobs, DirectURLs: direct, Spool: spool, ClosedFiles: closedFiles, Skills: skills.CopyTo, StateDir: d.cfg.Paths.StateDir,
+		Store: st, Runtime: run, Disks: d.disks, Blobs: blobs, DirectURLs: direct, Spool: spool, ClosedFiles: closedFiles, Skills: skills.CopyTo, StateDir: d.cfg.Paths.StateDir,
 		Image: image.Path, ImageDigest: image.Manifest.Image.SHA256, Env: image.Manifest.Environment,
 		Limits: sandbox.Limits{
 			MemoryBytes: int64(l.Memory), CPUs: l.CPUs, PIDs: l.PIDs, OverlayBytes: int64(l.Overlay),
@@ -191,6 +197,7 @@ func (d *Daemon) newEngine(ctx context.Context, st *store.Store, run *runsc.Runt
 func (d *Daemon) describe(image rootfs.Image, run *runsc.Runtime) {
 	l := d.cfg.Limits
 	enforced, reason := run.LimitsEnforced()
+	bounded, unbounded := d.disks.Bounded()
 	d.info = api.Info{
 		Version: version.String(), StartedAt: time.Now().UTC(), StateDir: d.cfg.Paths.StateDir,
 		Image: api.Image{Path: image.Path, SHA256: image.Manifest.Image.SHA256, Size: image.Manifest.Image.Size},
@@ -200,6 +207,7 @@ func (d *Daemon) describe(image rootfs.Image, run *runsc.Runtime) {
 			TurnBudget: time.Duration(l.TurnBudget).Seconds(), MaxRunning: l.Running,
 			IdleLife: time.Duration(l.IdleLife).Seconds(), MemoryBytes: int64(l.Memory), CPUs: l.CPUs, PIDs: l.PIDs,
 			OutputBytes: int64(l.Output), Enforced: enforced, Unenforced: reason,
+			DiskBytes: int64(l.Disk), OverlayBytes: int64(l.Overlay), DiskEnforced: bounded, DiskUnenforced: unbounded,
 		},
 	}
 }

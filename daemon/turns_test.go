@@ -56,9 +56,9 @@ func TestTurnBudget(t *testing.T) {
 }
 
 func TestImplicitTurnsNeverRunOut(t *testing.T) {
-	d := daemontest.Start(t, func(c *config.Config) { c.Limits.TurnBudget = config.Duration(time.Second) })
-	for range 3 {
-		succeeded(t, d, d.Shell("sleep 0.6"))
+	d := daemontest.Start(t, func(c *config.Config) { c.Limits.TurnBudget = config.Duration(4 * time.Second) })
+	for range 3 { // each well within the budget, together beyond it
+		succeeded(t, d, d.Shell("sleep 1.5"))
 	}
 }
 

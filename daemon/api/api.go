@@ -301,7 +301,11 @@ type Limits struct {
 	MemoryBytes    int64   `json:"memory_bytes"`
 	CPUs           float64 `json:"cpus"`
 	PIDs           int64   `json:"pids"`
+	DiskBytes      int64   `json:"disk_bytes" doc:"Of /workspace, /inputs and /outputs together."`
+	OverlayBytes   int64   `json:"overlay_bytes" doc:"Of what is written elsewhere."`
 	OutputBytes    int64   `json:"output_bytes" doc:"Kept of each stream."`
 	Enforced       bool    `json:"cgroups_enforced" doc:"Whether the host lets the daemon bound memory, CPU and processes."`
 	Unenforced     string  `json:"cgroups_reason,omitempty" doc:"Why not."`
+	DiskEnforced   bool    `json:"disk_enforced" doc:"Whether the host lets the daemon bound disks."`
+	DiskUnenforced string  `json:"disk_reason,omitempty" doc:"Why not."`
 }

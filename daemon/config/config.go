@@ -49,6 +49,7 @@ type Limits struct {
 	CPUs     float64  `toml:"cpus"`
 	PIDs     int64    `toml:"pids"`
 	Overlay  Size     `toml:"overlay"`
+	Disk     Size     `toml:"disk"`
 	Output   Size     `toml:"output"`
 	IdleLife Duration `toml:"idle_life"`
 	// Timeout and MaxTimeout are a command's, TurnBudget is a turn's.
@@ -129,7 +130,7 @@ func Default() Config {
 			Socket:   api.DefaultSocket,
 		},
 		Limits: Limits{
-			Memory: 4 << 30, CPUs: 2, PIDs: 4096, Overlay: 8 << 30, Output: 16 << 20,
+			Memory: 4 << 30, CPUs: 2, PIDs: 4096, Overlay: 8 << 30, Disk: 8 << 30, Output: 16 << 20,
 			IdleLife: Duration(5 * time.Minute), Pool: 1,
 			Timeout: Duration(api.DefaultTimeout), MaxTimeout: Duration(api.MaxTimeout), TurnBudget: Duration(api.TurnBudget),
 			Running: api.MaxRunning, WarmPython: true,
@@ -198,6 +199,7 @@ func (c Config) Validate() error {
 	check(l.CPUs > 0 && l.CPUs <= 1024, "limits.cpus is %g, it must be over 0", l.CPUs)
 	check(l.PIDs >= 64, "limits.pids is %d, it must be at least 64", l.PIDs)
 	check(l.Overlay >= 64<<20, "limits.overlay is %s, it must be at least 64 MiB", humanize.IBytes(uint64(l.Overlay)))
+	check(l.Disk >= 64<<20, "limits.disk is %s, it must be at least 64 MiB", humanize.IBytes(uint64(l.Disk)))
 	check(l.Output >= 64<<10, "limits.output is %s, it must be at least 64 KiB", humanize.IBytes(uint64(l.Output)))
 	check(l.IdleLife >= Duration(time.Second), "limits.idle_life is %s, it must be at least 1s", time.Duration(l.IdleLife))
 	check(l.MaxTimeout >= Duration(time.Second), "limits.max_timeout is %s, it must be at least 1s", time.Duration(l.MaxTimeout))

@@ -117,6 +117,10 @@ func (e *Engine) recoverGone(ctx context.Context, rec SandboxRecord, known []upl
 	if len(commands) > 0 {
 		l.putDownTo(commands[len(commands)-1])
 	}
+	_, err := e.cfg.Disks.Open(rec.Spec.ID)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	if _, err := os.Stat(l.dir("outputs")); err == nil {
 		w, err := uploader.Watch(e.watchConfig(l, known))
 		if err != nil {
@@ -163,13 +167,11 @@ func (e *Engine) removeOrphans(ctx context.Context, owned []SandboxRecord) error
 	if err != nil {
 		return err
 	}
-	disks, err := os.ReadDir(filepath.Join(e.cfg.StateDir, "disks"))
+	disks, err := e.cfg.Disks.List()
 	if err != nil {
-		return fmt.Errorf("list disks: %w", err)
+		return err
 	}
-	for _, d := range disks {
-		ids = append(ids, d.Name())
-	}
+	ids = append(ids, disks...)
 	slices.Sort(ids)
 	for _, id := range slices.Compact(ids) {
 		if slices.ContainsFunc(owned, func(r SandboxRecord) bool { return r.Spec.ID == id }) {

@@ -16,6 +16,9 @@ import (
 	"mediasandbox/uploader"
 )
 
+// diskTimeout bounds the wait for the last user of a disk.
+const diskTimeout = 20 * time.Second
+
 // live is a chat's sandbox and what follows it.
 type live struct {
 	handle  sandbox.Handle
@@ -119,15 +122,17 @@ func (e *Engine) bootFor(ctx context.Context, chat ChatRecord) (*live, error) {
 // boot starts a sandbox without a chat.
 func (e *Engine) boot(ctx context.Context, mode sandbox.NetworkMode) (sandbox.Spec, sandbox.Handle, error) {
 	id := newID("s-")
-	spec := sandbox.Spec{
-		ID: id, Image: e.cfg.Image, Disk: e.disk(id), Limits: e.cfg.Limits,
-		Network: sandbox.NetworkPolicy{Mode: mode},
+	spec := sandbox.Spec{ID: id, Image: e.cfg.Image, Limits: e.cfg.Limits, Network: sandbox.NetworkPolicy{Mode: mode}}
+	disk, err := e.cfg.Disks.Make(ctx, id)
+	if err != nil {
+		return spec, nil, err
 	}
+	spec.Disk, spec.Overlay = disk.Data, disk.Overlay
 	if e.cfg.WarmPython {
 		spec.WarmEnv = environ(e.cfg.Env)
 	}
 	undo := cleanup.Make(func() {
-		if err := os.RemoveAll(spec.Disk); err != nil {
+		if err := e.cfg.Disks.Remove(context.WithoutCancel(ctx), id); err != nil {
 			e.log.Error("remove the disk of a sandbox that did not start", "sandbox", id, "error", err)
 		}
 	})
@@ -270,8 +275,10 @@ func (e *Engine) removeSandbox(ctx context.Context, id string) error {
 	if err := e.cfg.Runtime.Remove(context.WithoutCancel(ctx), id); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(e.disk(id)); err != nil {
-		return fmt.Errorf("remove the disk of sandbox %s: %w", id, err)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), diskTimeout)
+	defer cancel()
+	if err := e.cfg.Disks.Remove(ctx, id); err != nil {
+		return fmt.Errorf("sandbox %s: %w", id, err)
 	}
 	return nil
 }

@@ -31,6 +31,7 @@ import (
 type Config struct {
 	Store   Store
 	Runtime sandbox.Runtime
+	Disks   sandbox.Disks
 	Blobs   uploader.Blobs
 	// DirectURLs makes cells' URLs the store's own; otherwise they are paths
 	// of the API.
@@ -39,7 +40,7 @@ type Config struct {
 	ClosedFiles ClosedFiles
 	// Skills writes the built-in skills into a directory.
 	Skills func(dir string) error
-	// StateDir holds the sandboxes' disks and the commands' output.
+	// StateDir holds the commands' output.
 	StateDir string
 	// Image is the root file system, ImageDigest its SHA-256.
 	Image, ImageDigest string
@@ -85,10 +86,8 @@ type Engine struct {
 
 // New returns an Engine that has taken up what an earlier one left.
 func New(ctx context.Context, cfg Config) (*Engine, error) {
-	for _, dir := range []string{"disks", "output"} {
-		if err := os.MkdirAll(filepath.Join(cfg.StateDir, dir), 0o700); err != nil {
-			return nil, fmt.Errorf("make the state directory: %w", err)
-		}
+	if err := os.MkdirAll(filepath.Join(cfg.StateDir, "output"), 0o700); err != nil {
+		return nil, fmt.Errorf("make the state directory: %w", err)
 	}
 	e := &Engine{
 		cfg: cfg, log: cfg.Log, events: newEventHub(), lanes: newLanes(cfg.MaxRunning),
@@ -144,10 +143,6 @@ func now() time.Time { return time.Now().UTC() }
 
 // newID returns an id that sorts by time.
 func newID(prefix string) string { return prefix + strings.ToLower(ulid.Make().String()) }
-
-func (e *Engine) disk(sandboxID string) string {
-	return filepath.Join(e.cfg.StateDir, "disks", sandboxID)
-}
 
 func (e *Engine) outputDir(command string) string {
 	return filepath.Join(e.cfg.StateDir, "output", command)

@@ -73,7 +73,7 @@ func (r *rig) newRuntime(network sandbox.Network) *runsc.Runtime {
 
 func (r *rig) spec(id string) sandbox.Spec {
 	return sandbox.Spec{
-		ID: id, Image: testenv.Image(r.T).Path, Disk: filepath.Join(r.dir, "disk-"+id),
+		ID: id, Image: testenv.Image(r.T).Path, Disk: filepath.Join(r.dir, "disk-"+id), Overlay: filepath.Join(r.dir, "overlay-"+id),
 		Limits:  sandbox.Limits{MemoryBytes: 1 << 30, CPUs: 2, PIDs: 2000, OverlayBytes: 1 << 30},
 		Network: sandbox.NetworkPolicy{Mode: sandbox.NetworkPublic},
 	}

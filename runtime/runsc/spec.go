@@ -30,13 +30,7 @@ func (r *Runtime) flags(spec sandbox.Spec) []string {
 
 // overlay puts the writable layer over the image on the sandbox's disk, so
 // that what a guest installs does not take memory.
-func overlay(spec sandbox.Spec) string {
-	o := "dir=" + filepath.Join(spec.Disk, "overlay")
-	if spec.Limits.OverlayBytes > 0 {
-		o += ",size=" + strconv.FormatInt(spec.Limits.OverlayBytes, 10)
-	}
-	return o
-}
+func overlay(spec sandbox.Spec) string { return "dir=" + spec.Overlay }
 
 // Guest directories and the sub-directories of Spec.Disk behind them.
 var binds = []struct {
@@ -58,7 +52,7 @@ func (r *Runtime) writeBundle(spec sandbox.Spec, network sandbox.Attachment) err
 			return fmt.Errorf("make the sandbox's disk: %w", err)
 		}
 	}
-	for _, d := range []string{filepath.Join(spec.Disk, "overlay"), filepath.Join(dir, "root"), filepath.Join(dir, "ctl")} {
+	for _, d := range []string{spec.Overlay, filepath.Join(dir, "root"), filepath.Join(dir, "ctl")} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return fmt.Errorf("make the bundle: %w", err)
 		}
@@ -116,6 +110,9 @@ func (r *Runtime) ociSpec(spec sandbox.Spec, network sandbox.Attachment) *specs.
 				{Type: specs.NetworkNamespace, Path: network.Namespace},
 			},
 		},
+	}
+	if spec.Limits.OverlayBytes > 0 {
+		s.Annotations["dev.gvisor.spec.rootfs.options"] = "size=" + strconv.FormatInt(spec.Limits.OverlayBytes, 10)
 	}
 	if r.cgroups.usable {
 		s.Linux.CgroupsPath = r.cgroups.path(spec.ID)

@@ -31,6 +31,8 @@ type Spec struct {
 	// Disk is a host directory of the sandbox's own. Its sub-directories
 	// workspace, inputs, outputs and skills appear in the guest under /.
 	Disk string `json:"disk"`
+	// Overlay is a host directory for the writable layer over the image.
+	Overlay string `json:"overlay"`
 	// Limits bound what the sandbox may use.
 	Limits Limits `json:"limits"`
 	// WarmEnv, when not empty, is the environment of a Python that is kept
