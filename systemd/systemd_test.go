@@ -57,6 +57,9 @@ func TestServiceKeepsSandboxes(t *testing.T) {
 			t.Errorf("%s is %q, want %q", key, got, want)
 		}
 	}
+	if u["Service.RestrictSUIDSGID"] != nil {
+		t.Error("RestrictSUIDSGID forbids openat2, and no output could be opened")
+	}
 	for key := range u {
 		if name := strings.TrimPrefix(key, "Service."); ownMounts(name) {
 			t.Errorf("%s gives the unit a mount namespace, and a restart would lose the sandboxes' networks", name)
