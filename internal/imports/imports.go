@@ -41,7 +41,7 @@ type Rule struct {
 // implementations are the packages behind the interfaces that the session
 // engine declares or uses.
 var implementations = []string{
-	"./daemon/store/...", "./runtime/runsc/...", "./runtime/gate/...", "./runtime/guest/pid1/...",
+	"./daemon/store/...", "./runtime/runsc/...", "./runtime/disk/...", "./runtime/gate/...", "./runtime/guest/pid1/...",
 	"./uploader/local/...", "./uploader/s3/...",
 }
 
