@@ -146,3 +146,62 @@ func leftoversBeside(t *testing.T, dir, program string) []string {
 	t.Helper()
 	return slices.DeleteFunc(testenv.Leftovers(t, dir), func(s string) bool { return strings.Contains(s, program+" serve") })
 }
+
+// TestRestartUnderLoad kills the daemon while ten chats run commands, and then
+// once more while they end.
+func TestRestartUnderLoad(t *testing.T) {
+	p := daemontest.Spawn(t)
+	type job struct {
+		chat string
+		cmd  api.Command
+	}
+	var jobs []job
+	for i := range 10 {
+		chat, err := p.CreateChat(t.Context(), api.NewChat{ID: fmt.Sprintf("chat-%d", i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd, err := p.Client.Start(t.Context(), chat.ID, api.NewCommand{
+			Shell: fmt.Sprintf("for i in $(seq 1 60); do echo %d-$i; sleep 0.1; done; echo %d >/outputs/done.txt; exit %d", i, i, i),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		jobs = append(jobs, job{chat.ID, cmd})
+	}
+	for _, j := range jobs {
+		waitFor(t, p.Daemon, j.cmd, "-3\n")
+	}
+	for range 2 {
+		p.Kill()
+		p.Again()
+		waitFor(t, p.Daemon, jobs[9].cmd, "9-20\n")
+	}
+	for i, j := range jobs {
+		cmd, err := p.Wait(t.Context(), j.chat, j.cmd.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := api.StateFailed
+		if i == 0 {
+			want = api.StateSucceeded
+		}
+		if cmd.State != want || exitCode(cmd) != i {
+			t.Errorf("%s: %s (%s)", j.chat, cmd.State, cmd.Reason)
+		}
+		var text strings.Builder
+		for n := 1; n <= 60; n++ {
+			fmt.Fprintf(&text, "%d-%d\n", i, n)
+		}
+		if out, _ := p.Printed(cmd); out != text.String() {
+			t.Errorf("%s: output was lost or doubled:\n%s", j.chat, out)
+		}
+		if len(cmd.Cells) != 1 {
+			t.Errorf("%s: cells %+v", j.chat, cmd.Cells)
+		}
+		chat, err := p.Chat(t.Context(), j.chat)
+		if err != nil || chat.Turn == nil || chat.Turn.Used < 5 || chat.Turn.Used > 60 || chat.Sandbox == nil || chat.Sandbox.ExpiresAt == nil {
+			t.Errorf("%s: %+v, %v", j.chat, chat, err)
+		}
+	}
+}

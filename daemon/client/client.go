@@ -79,6 +79,9 @@ func (c *Client) do(ctx context.Context, r request) (*http.Response, error) {
 	u := url.URL{Scheme: "http", Host: "media-sandbox", RawQuery: r.query.Encode()}
 	u.Path = "/v1"
 	for _, p := range r.path {
+		if p == "" || p == "." || p == ".." {
+			return nil, api.Errorf(api.CodeInvalid, "%q is not a name", p)
+		}
 		u.RawPath = u.EscapedPath() + "/" + url.PathEscape(p)
 		u.Path += "/" + p
 	}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -50,7 +51,7 @@ func readEvents(r io.Reader, handle func(event) error) error {
 		}
 	}
 	if err := sc.Err(); err != nil {
-		return fmt.Errorf("read events: %w", err)
+		return cut(fmt.Errorf("read events: %w", err))
 	}
 	return nil
 }
@@ -70,6 +71,16 @@ const reconnectFor = 30 * time.Second
 
 // errStreamCut is a stream that ended before its last event.
 var errStreamCut = errors.New("the stream was cut off")
+
+// cut marks an error of a connection that a daemon's end breaks.
+func cut(err error) error {
+	for _, broken := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, broken) {
+			return fmt.Errorf("%w: %w", errStreamCut, err)
+		}
+	}
+	return err
+}
 
 // retry runs f again while the daemon is away; f calls alive when it is there.
 // One that never was there is not waited for.
@@ -126,7 +137,7 @@ func (c *Client) output(ctx context.Context, chat, id, turn string, follow bool,
 		},
 	})
 	if err != nil {
-		return cmd, err
+		return cmd, cut(err)
 	}
 	defer res.Body.Close()
 	alive()
@@ -150,7 +161,7 @@ func (c *Client) output(ctx context.Context, chat, id, turn string, follow bool,
 		}
 		return nil
 	})
-	if err == nil && !done || errors.Is(err, io.ErrUnexpectedEOF) {
+	if err == nil && !done {
 		return cmd, errStreamCut
 	}
 	return cmd, err
@@ -165,7 +176,7 @@ func (c *Client) Events(ctx context.Context, chat string, after uint64, handle f
 			header: http.Header{"Last-Event-Id": {strconv.FormatUint(after, 10)}},
 		})
 		if err != nil {
-			return struct{}{}, err
+			return struct{}{}, cut(err)
 		}
 		defer res.Body.Close()
 		alive()
@@ -180,7 +191,7 @@ func (c *Client) Events(ctx context.Context, chat string, after uint64, handle f
 			after = e.ID
 			return handle(e)
 		})
-		if err == nil || errors.Is(err, io.ErrUnexpectedEOF) {
+		if err == nil {
 			err = errStreamCut
 		}
 		return struct{}{}, err

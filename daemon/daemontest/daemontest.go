@@ -116,6 +116,11 @@ func Spawn(t testing.TB, options ...Option) *Process {
 	t.Helper()
 	p := &Process{Daemon: newDaemon(t, options)}
 	t.Cleanup(func() { // before newDaemon's
+		defer func() {
+			if t.Failed() {
+				t.Logf("the daemons said:\n%s", p.Log())
+			}
+		}()
 		if p.cmd != nil {
 			p.Kill()
 		}

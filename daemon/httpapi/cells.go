@@ -41,10 +41,8 @@ func (s *server) getCell(w http.ResponseWriter, r *http.Request) {
 	}
 	h := w.Header()
 	h.Set("Content-Type", cell.File.ContentType)
-	h.Set("Content-Security-Policy", "sandbox")
-	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("ETag", `"`+cell.File.SHA256+`"`)
-	http.ServeContent(w, r, "", cell.CreatedAt, content)
+	s.serveContent(w, r, cell.CreatedAt, content)
 	if err := content.Close(); err != nil {
 		s.cfg.Log.Error("close a cell's file", "error", err)
 	}

@@ -34,6 +34,9 @@ var statuses = map[api.Code]int{
 	api.CodeInternal:         http.StatusInternalServerError,
 }
 
+// seeOpenAPI is the hint for a request that does not fit.
+const seeOpenAPI = "GET /v1/openapi.json describes the request"
+
 // wireError is an error as it is answered.
 type wireError struct {
 	Body *api.Error `json:"error"`
@@ -53,38 +56,45 @@ func (e *wireError) GetStatus() int {
 // The library's own refusals (a body that does not fit, an unknown parameter)
 // get the same form. The hook is the library's and is global.
 func init() {
-	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError {
-		code := api.CodeInvalid
-		switch {
-		case status == http.StatusRequestEntityTooLarge:
-			code = api.CodeTooLarge
-		case status == http.StatusMethodNotAllowed:
-			code = api.CodeMethodNotAllowed
-		case status >= 500:
-			code = api.CodeInternal
-		}
-		var details []string
-		for _, err := range errs {
-			if err == nil {
-				continue
-			}
-			var d huma.ErrorDetailer
-			if errors.As(err, &d) {
-				detail := d.ErrorDetail()
-				details = append(details, strings.TrimPrefix(detail.Location, "body.")+": "+detail.Message)
-				continue
-			}
-			details = append(details, err.Error())
-		}
-		if len(details) > 0 {
-			msg = strings.Join(details, "; ")
-		}
-		e := api.Errorf(code, "%s", msg)
-		if code == api.CodeInvalid {
-			e.Hint = "GET /v1/openapi.json describes the request"
-		}
-		return &wireError{e}
+	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError { return newError(status, msg, errs...) }
+	huma.NewErrorWithContext = func(ctx huma.Context, status int, msg string, errs ...error) huma.StatusError {
+		e := newError(status, msg, errs...)
+		e.Body.RequestID = callerOf(ctx.Context()).request
+		return e
 	}
+}
+
+func newError(status int, msg string, errs ...error) *wireError {
+	code := api.CodeInvalid
+	switch {
+	case status == http.StatusRequestEntityTooLarge:
+		code = api.CodeTooLarge
+	case status == http.StatusMethodNotAllowed:
+		code = api.CodeMethodNotAllowed
+	case status >= 500:
+		code = api.CodeInternal
+	}
+	var details []string
+	for _, err := range errs {
+		if err == nil {
+			continue
+		}
+		var d huma.ErrorDetailer
+		if errors.As(err, &d) {
+			detail := d.ErrorDetail()
+			details = append(details, strings.TrimPrefix(detail.Location, "body.")+": "+detail.Message)
+			continue
+		}
+		details = append(details, err.Error())
+	}
+	if len(details) > 0 && code != api.CodeInternal {
+		msg = strings.Join(details, "; ")
+	}
+	e := api.Errorf(code, "%s", msg)
+	if code == api.CodeInvalid {
+		e.Hint = seeOpenAPI
+	}
+	return &wireError{e}
 }
 
 // wire turns any error into an answer. What is not meant for the caller is

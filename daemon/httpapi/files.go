@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -48,7 +50,34 @@ func (s *server) routeRaw(o huma.Operation, params []*huma.Param, writes bool, h
 		o.Responses["200"].Content = map[string]*huma.MediaType{"application/json": {Schema: info}}
 	}
 	s.api.OpenAPI().AddOperation(&o)
-	s.mux.HandleFunc(o.Method+" "+o.Path, handle)
+	s.mux.HandleFunc(o.Method+" "+o.Path, func(w http.ResponseWriter, r *http.Request) {
+		if err := checkQuery(r.URL, o.Parameters); err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		handle(w, r)
+	})
+}
+
+// maxParam bounds one query parameter in bytes.
+const maxParam = 4096
+
+// checkQuery refuses parameters that an operation does not declare, as the
+// library does for its own.
+func checkQuery(u *url.URL, declared []*huma.Param) error {
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return api.Errorf(api.CodeInvalid, "query: %v", err)
+	}
+	for name, values := range query {
+		if !slices.ContainsFunc(declared, func(p *huma.Param) bool { return p.In == "query" && p.Name == name }) {
+			return api.Errorf(api.CodeInvalid, "query.%s: unknown query parameter", name).WithHint(seeOpenAPI)
+		}
+		if len(values) > 1 || len(values[0]) > maxParam {
+			return api.Errorf(api.CodeInvalid, "query.%s: it must be given once, in at most %d bytes", name, maxParam).WithHint(seeOpenAPI)
+		}
+	}
+	return nil
 }
 
 func rawKey(r *http.Request) session.ChatKey {
@@ -71,9 +100,7 @@ func (s *server) getFile(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
-	// What a guest made must not act as a page of this origin.
-	w.Header().Set("Content-Security-Policy", "sandbox")
-	http.ServeContent(w, r, "", info.Modified.Truncate(time.Second), f)
+	s.serveContent(w, r, info.Modified.Truncate(time.Second), f)
 	if err := f.Close(); err != nil && !errors.Is(err, context.Canceled) {
 		s.cfg.Log.Error("close a file of a sandbox", "error", err)
 	}

@@ -12,6 +12,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -38,13 +40,41 @@ const maxBody = 4 << 20
 type server struct {
 	cfg Config
 	api huma.API
-	mux *http.ServeMux
+	mux *routes
+}
+
+// routes is a mux that knows what it was given.
+type routes struct {
+	http.ServeMux
+	patterns []string
+}
+
+// HandleFunc implements humago.Mux.
+func (m *routes) HandleFunc(pattern string, handle func(http.ResponseWriter, *http.Request)) {
+	m.patterns = append(m.patterns, pattern)
+	m.ServeMux.HandleFunc(pattern, handle)
+}
+
+// methods names those that a path is served with.
+func (m *routes) methods(u *url.URL) []string {
+	var found []string
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete} {
+		if _, pattern := m.Handler(&http.Request{Method: method, URL: u}); pattern != "/" {
+			found = append(found, method)
+		}
+	}
+	return found
 }
 
 // New returns the handler of the API. Its connections must come from a server
 // with ConnContext.
 func New(cfg Config, version string) http.Handler {
-	s := &server{cfg: cfg, mux: http.NewServeMux()}
+	s := newServer(cfg, version)
+	return s.identify(s.mux)
+}
+
+func newServer(cfg Config, version string) *server {
+	s := &server{cfg: cfg, mux: &routes{}}
 	hc := huma.DefaultConfig("media-sandbox", version)
 	hc.OpenAPIPath = "/v1/openapi"
 	hc.DocsPath = ""
@@ -58,11 +88,18 @@ func New(cfg Config, version string) http.Handler {
 	s.routeFiles()
 	s.routeCells()
 	s.routeEvents()
-	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.fail(w, r, api.Errorf(api.CodeRouteNotFound, "there is no %s %s", r.Method, r.URL.Path).
-			WithHint("GET /v1/openapi.json describes what there is"))
-	})
-	return s.identify(s.mux)
+	s.mux.HandleFunc("/", s.noRoute)
+	return s
+}
+
+// noRoute refuses what no other route takes.
+func (s *server) noRoute(w http.ResponseWriter, r *http.Request) {
+	e := api.Errorf(api.CodeRouteNotFound, "there is no %s %s", r.Method, r.URL.Path)
+	if methods := s.mux.methods(r.URL); len(methods) > 0 {
+		w.Header().Set("Allow", strings.Join(methods, ", "))
+		e.Code = api.CodeMethodNotAllowed
+	}
+	s.fail(w, r, e.WithHint("GET /v1/openapi.json describes what there is"))
 }
 
 // op fills in what all operations share.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os/user"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -90,6 +91,10 @@ func (s *server) identify(next http.Handler) http.Handler {
 				return
 			}
 			c.account = want
+		}
+		if path.Clean(r.URL.Path) != r.URL.Path { // the mux would answer with a page that redirects
+			refuse(api.Errorf(api.CodeRouteNotFound, "path %q is not clean", r.URL.Path).WithHint("leave out empty, . and .. parts"))
+			return
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, c)))
 	})

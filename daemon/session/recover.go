@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"mediasandbox/daemon/api"
@@ -31,11 +32,8 @@ func (e *Engine) recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, rec := range sandboxes {
-		own := slices.DeleteFunc(slices.Clone(commands), func(c CommandRecord) bool { return c.Sandbox != rec.Spec.ID })
-		if err := e.recoverSandbox(ctx, rec, own); err != nil {
-			return fmt.Errorf("sandbox %s: %w", rec.Spec.ID, err)
-		}
+	if err := e.recoverSandboxes(ctx, sandboxes, commands); err != nil {
+		return err
 	}
 	for _, c := range commands {
 		if e.runningOf(c.ID) == nil {
@@ -45,6 +43,23 @@ func (e *Engine) recover(ctx context.Context) error {
 		}
 	}
 	return e.removeOrphans(ctx, sandboxes)
+}
+
+// recoverSandboxes takes all sandboxes up at the same time, so that one that
+// does not answer delays no other.
+func (e *Engine) recoverSandboxes(ctx context.Context, sandboxes []SandboxRecord, commands []CommandRecord) error {
+	errs := make([]error, len(sandboxes))
+	var all sync.WaitGroup
+	for i, rec := range sandboxes {
+		own := slices.DeleteFunc(slices.Clone(commands), func(c CommandRecord) bool { return c.Sandbox != rec.Spec.ID })
+		all.Go(func() {
+			if err := e.recoverSandbox(ctx, rec, own); err != nil {
+				errs[i] = fmt.Errorf("sandbox %s: %w", rec.Spec.ID, err)
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 // recoverSandbox adopts a sandbox with its commands, or cleans up after it.

@@ -52,7 +52,12 @@ func (r *Runtime) removeShared() error {
 		return err
 	}
 	pin := filepath.Join(r.cfg.RunDir, "state", "null-netns")
-	if err := unix.Unmount(pin, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+	// Sandboxes that booted at the same time have each pinned one, on top of
+	// the other.
+	for err = nil; err == nil; {
+		err = unix.Unmount(pin, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	}
+	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("unpin the gofers' network namespace: %w", err)
 	}
 	if err := os.Remove(pin); err != nil && !errors.Is(err, os.ErrNotExist) {

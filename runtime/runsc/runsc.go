@@ -56,9 +56,9 @@ var (
 
 // Bounds of one call; a wedged runsc must not hold the daemon.
 const (
-	bootTimeout   = 30 * time.Second
-	removeTimeout = 20 * time.Second
-	adoptTimeout  = 10 * time.Second
+	bootTimeout   = 60 * time.Second
+	removeTimeout = 60 * time.Second
+	adoptTimeout  = 30 * time.Second
 )
 
 // New checks what the runtime needs and returns it.
