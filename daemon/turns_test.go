@@ -141,3 +141,39 @@ func TestCommandsQueueInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestAFullHostLetsWait bounds the host to one sandbox: the second chat's
+// command waits, says so, and starts when the first chat is gone.
+func TestAFullHostLetsWait(t *testing.T) {
+	d := daemontest.Start(t, func(c *config.Config) { c.Limits.Sandboxes = 1 })
+	for _, id := range []string{"one", "two"} {
+		if _, err := d.CreateChat(t.Context(), api.NewChat{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, err := d.Client.Start(t.Context(), "one", api.NewCommand{Shell: "echo up; sleep 60"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, d, first, "up")
+	second, err := d.Client.Start(t.Context(), "two", api.NewCommand{Shell: "echo mine"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for second.Place == 0 && time.Now().Before(deadline) {
+		<-time.After(5 * time.Millisecond)
+		if second, err = d.Command(t.Context(), "two", second.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if second.State != api.StateQueued || second.Place != 1 {
+		t.Errorf("on a full host: %s at place %d", second.State, second.Place)
+	}
+	if err := d.DeleteChat(t.Context(), "one"); err != nil {
+		t.Fatal(err)
+	}
+	if second, err = d.Wait(t.Context(), "two", second.ID); err != nil || second.State != api.StateSucceeded {
+		t.Errorf("after the first chat: %s (%s), %v", second.State, second.Reason, err)
+	}
+}

@@ -293,19 +293,21 @@ type Image struct {
 
 // Limits are those in force.
 type Limits struct {
-	DefaultTimeout float64 `json:"default_timeout_seconds"`
-	MaxTimeout     float64 `json:"max_timeout_seconds"`
-	TurnBudget     float64 `json:"turn_budget_seconds" doc:"Work in one turn."`
-	IdleLife       float64 `json:"idle_life_seconds"`
-	MaxRunning     int     `json:"max_running" doc:"Commands of a chat that run at a time; more are queued."`
-	MemoryBytes    int64   `json:"memory_bytes"`
-	CPUs           float64 `json:"cpus"`
-	PIDs           int64   `json:"pids"`
-	DiskBytes      int64   `json:"disk_bytes" doc:"Of /workspace, /inputs and /outputs together."`
-	OverlayBytes   int64   `json:"overlay_bytes" doc:"Of what is written elsewhere."`
-	OutputBytes    int64   `json:"output_bytes" doc:"Kept of each stream."`
-	Enforced       bool    `json:"cgroups_enforced" doc:"Whether the host lets the daemon bound memory, CPU and processes."`
-	Unenforced     string  `json:"cgroups_reason,omitempty" doc:"Why not."`
-	DiskEnforced   bool    `json:"disk_enforced" doc:"Whether the host lets the daemon bound disks."`
-	DiskUnenforced string  `json:"disk_reason,omitempty" doc:"Why not."`
+	DefaultTimeout   float64 `json:"default_timeout_seconds"`
+	MaxTimeout       float64 `json:"max_timeout_seconds"`
+	TurnBudget       float64 `json:"turn_budget_seconds" doc:"Work in one turn."`
+	IdleLife         float64 `json:"idle_life_seconds"`
+	MaxRunning       int     `json:"max_running" doc:"Commands of a chat that run at a time; more are queued."`
+	MemoryBytes      int64   `json:"memory_bytes"`
+	CPUs             float64 `json:"cpus"`
+	PIDs             int64   `json:"pids"`
+	DiskBytes        int64   `json:"disk_bytes" doc:"Of /workspace, /inputs and /outputs together."`
+	OverlayBytes     int64   `json:"overlay_bytes" doc:"Of what is written elsewhere."`
+	Sandboxes        int     `json:"sandboxes" doc:"Live at a time on this host; more wait."`
+	AccountSandboxes int     `json:"account_sandboxes" doc:"Live at a time of one account; more wait."`
+	OutputBytes      int64   `json:"output_bytes" doc:"Kept of each stream."`
+	Enforced         bool    `json:"cgroups_enforced" doc:"Whether the host lets the daemon bound memory, CPU and processes."`
+	Unenforced       string  `json:"cgroups_reason,omitempty" doc:"Why not."`
+	DiskEnforced     bool    `json:"disk_enforced" doc:"Whether the host lets the daemon bound disks."`
+	DiskUnenforced   string  `json:"disk_reason,omitempty" doc:"Why not."`
 }

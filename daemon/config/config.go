@@ -58,6 +58,10 @@ type Limits struct {
 	TurnBudget Duration `toml:"turn_budget"`
 	// Running is how many commands of a chat run at a time.
 	Running int `toml:"running"`
+	// Sandboxes bounds the live sandboxes of the host, AccountSandboxes those
+	// of one account.
+	Sandboxes        int `toml:"sandboxes"`
+	AccountSandboxes int `toml:"account_sandboxes"`
 	// WarmPython keeps a Python with its imports done in each sandbox.
 	WarmPython bool `toml:"warm_python"`
 	// Pool is how many booted sandboxes wait for a chat.
@@ -133,7 +137,7 @@ func Default() Config {
 			Memory: 4 << 30, CPUs: 2, PIDs: 4096, Overlay: 8 << 30, Disk: 8 << 30, Output: 16 << 20,
 			IdleLife: Duration(5 * time.Minute), Pool: 1,
 			Timeout: Duration(api.DefaultTimeout), MaxTimeout: Duration(api.MaxTimeout), TurnBudget: Duration(api.TurnBudget),
-			Running: api.MaxRunning, WarmPython: true,
+			Running: api.MaxRunning, WarmPython: true, Sandboxes: 64, AccountSandboxes: 32,
 		},
 		Store: Store{Kind: "local", S3: S3{PresignExpiry: Duration(24 * time.Hour)}},
 	}
@@ -206,6 +210,8 @@ func (c Config) Validate() error {
 	check(l.Timeout > 0 && l.Timeout <= l.MaxTimeout, "limits.timeout is %s, it must be between 0 and limits.max_timeout", time.Duration(l.Timeout))
 	check(l.TurnBudget >= Duration(time.Second), "limits.turn_budget is %s, it must be at least 1s", time.Duration(l.TurnBudget))
 	check(l.Running >= 1 && l.Running <= 1024, "limits.running is %d, it must be between 1 and 1024", l.Running)
+	check(l.Sandboxes >= 1, "limits.sandboxes is %d, it must be at least 1", l.Sandboxes)
+	check(l.AccountSandboxes >= 1, "limits.account_sandboxes is %d, it must be at least 1", l.AccountSandboxes)
 	check(l.Pool >= 0 && l.Pool <= 64, "limits.pool is %d, it must be between 0 and 64", l.Pool)
 	check(c.Store.Kind == "local" || c.Store.Kind == "s3", "store.kind is %q, it must be local or s3", c.Store.Kind)
 	if c.Store.Kind == "s3" {

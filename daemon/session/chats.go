@@ -109,6 +109,9 @@ func (e *Engine) DeleteChat(ctx context.Context, key ChatKey) error {
 	if _, err := e.chatRecord(key); err != nil {
 		return err
 	}
+	if err := e.cancelAll(ctx, key); err != nil {
+		return err
+	}
 	if l := e.liveOf(key); l != nil {
 		if err := e.endSandbox(ctx, l, "the chat was deleted"); err != nil {
 			return err
@@ -136,6 +139,29 @@ func (e *Engine) DeleteChat(ctx context.Context, key ChatKey) error {
 		errs = append(errs, os.RemoveAll(e.outputDir(c.ID)))
 	}
 	return errors.Join(errs...)
+}
+
+// cancelAll cancels a chat's commands and waits for their ends.
+func (e *Engine) cancelAll(ctx context.Context, key ChatKey) error {
+	e.mu.Lock()
+	var own []*running
+	for _, r := range e.commands {
+		if r.record().Key() == key {
+			own = append(own, r)
+		}
+	}
+	e.mu.Unlock()
+	for _, r := range own {
+		r.cancel(errCanceled)
+	}
+	for _, r := range own {
+		select {
+		case <-r.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 // describe is what a chat shows of its sandbox.

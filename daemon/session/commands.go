@@ -48,7 +48,7 @@ func (e *Engine) StartCommand(ctx context.Context, key ChatKey, req api.NewComma
 	e.mu.Lock()
 	e.commands[rec.ID] = r
 	e.mu.Unlock()
-	lane := e.lanes.join(key, rec.ID)
+	lane := e.lanes.join(key.String(), rec.ID)
 	e.work.Go(func() { e.run(r, lane) })
 	return e.Command(key, rec.ID)
 }
@@ -235,7 +235,7 @@ func (e *Engine) wireCommand(chat ChatRecord, rec CommandRecord, cells []CellRec
 	c := rec.Command
 	if r := e.runningOf(c.ID); r != nil {
 		c.Stdout, c.Stderr = r.sizes()
-		c.Place = e.lanes.place(rec.Key(), c.ID)
+		c.Place = e.place(rec.Key(), c.ID)
 	}
 	if chat.Turn != nil {
 		c.Left = chat.Turn.left(now()).Seconds()

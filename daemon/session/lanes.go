@@ -6,31 +6,32 @@ import (
 	"sync"
 )
 
-// lanes bounds how many commands of a chat run at a time. The others wait in
-// the order in which they came.
+// lanes bounds how many users of one key there are at a time: commands of a
+// chat, sandboxes of an account, sandboxes of the host. The others wait in the
+// order in which they came.
 type lanes struct {
 	width int
 
 	// mu guards the maps.
 	mu      sync.Mutex
-	running map[ChatKey]int
-	waiting map[ChatKey][]*laneWaiter
+	running map[string]int
+	waiting map[string][]*laneWaiter
 }
 
-// laneWaiter is a command's claim to a lane.
+// laneWaiter is a command's claim to a lane of a key.
 type laneWaiter struct {
-	key     ChatKey
+	key     string
 	command string
 	// turn is closed when the lane is the command's.
 	turn chan struct{}
 }
 
 func newLanes(width int) *lanes {
-	return &lanes{width: width, running: make(map[ChatKey]int), waiting: make(map[ChatKey][]*laneWaiter)}
+	return &lanes{width: width, running: make(map[string]int), waiting: make(map[string][]*laneWaiter)}
 }
 
 // join puts a command in the queue for a lane.
-func (l *lanes) join(k ChatKey, command string) *laneWaiter {
+func (l *lanes) join(k string, command string) *laneWaiter {
 	w := &laneWaiter{k, command, make(chan struct{})}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,7 +64,7 @@ func (l *lanes) wait(ctx context.Context, w *laneWaiter) error {
 }
 
 // leave gives the lane to the first who waits.
-func (l *lanes) leave(k ChatKey) {
+func (l *lanes) leave(k string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if queue := l.waiting[k]; len(queue) > 0 {
@@ -78,15 +79,15 @@ func (l *lanes) leave(k ChatKey) {
 }
 
 // take takes a lane without waiting, for a command that runs already.
-func (l *lanes) take(k ChatKey) {
+func (l *lanes) take(k string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.running[k]++
 }
 
-// place is a command's place in its chat's queue, from 1; 0 when it does not
+// place is a command's place in the queue of a key, from 1; 0 when it does not
 // wait.
-func (l *lanes) place(k ChatKey, command string) int {
+func (l *lanes) place(k string, command string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.IndexFunc(l.waiting[k], func(w *laneWaiter) bool { return w.command == command }) + 1

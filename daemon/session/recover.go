@@ -79,6 +79,7 @@ func (e *Engine) recoverSandbox(ctx context.Context, rec SandboxRecord, commands
 		}
 		return e.recoverGone(ctx, rec, known, commands)
 	}
+	e.seats.take(rec.Chat.Account)
 	l, err := e.attach(rec, h, known)
 	if err != nil {
 		return errors.Join(err, h.Detach())
@@ -117,9 +118,9 @@ func (e *Engine) recoverCommand(ctx context.Context, l *live, rec CommandRecord)
 	e.mu.Lock()
 	e.commands[rec.ID] = r
 	e.mu.Unlock()
-	e.lanes.take(rec.Key())
+	e.lanes.take(rec.Key().String())
 	e.work.Go(func() {
-		defer e.lanes.leave(rec.Key())
+		defer e.lanes.leave(rec.Key().String())
 		e.follow(r, l)
 	})
 	return nil

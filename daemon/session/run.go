@@ -103,7 +103,7 @@ func (e *Engine) run(r *running, lane *laneWaiter) {
 		e.endUnstarted(r, err)
 		return
 	}
-	defer e.lanes.leave(rec.Key())
+	defer e.lanes.leave(rec.Key().String())
 	l, err := e.begin(r)
 	if err != nil {
 		e.endUnstarted(r, err)

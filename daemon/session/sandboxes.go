@@ -71,8 +71,12 @@ func (e *Engine) claim(ctx context.Context, k ChatKey, command string) (*live, f
 	if err != nil {
 		return nil, notFresh, err
 	}
+	if err := e.seats.enter(ctx, k.Account, command); err != nil {
+		return nil, notFresh, err
+	}
 	l, err := e.bootFor(ctx, chat)
 	if err != nil {
+		e.seats.leave(k.Account)
 		return nil, notFresh, err
 	}
 	if !l.enter(command) {
@@ -247,7 +251,9 @@ func (e *Engine) endSandbox(ctx context.Context, l *live, why string) error {
 	defer cancel()
 	_, flushErr := l.watcher.Flush(flushCtx)
 	l.facts.Wait()
-	return errors.Join(flushErr, l.watcher.Close(), e.forgetSandbox(ctx, l.record, why))
+	err := errors.Join(flushErr, l.watcher.Close(), e.forgetSandbox(ctx, l.record, why))
+	e.seats.leave(l.record.Chat.Account)
+	return err
 }
 
 // forgetSandbox removes a sandbox, its disk and its record.

@@ -58,6 +58,9 @@ type Config struct {
 	MaxRunning int
 	// WarmPython keeps a Python with its imports done in each sandbox.
 	WarmPython bool
+	// MaxSandboxes bounds the live sandboxes of the host, MaxAccountSandboxes
+	// those of one account. What does not fit waits its turn.
+	MaxSandboxes, MaxAccountSandboxes int
 	// Pool is how many booted sandboxes wait for a chat.
 	Pool int
 	// Ephemeral removes every sandbox on Close.
@@ -76,7 +79,9 @@ type Engine struct {
 	cancel   context.CancelFunc
 	work     sync.WaitGroup
 	keyLocks keyedMutex
-	lanes    *lanes
+	// lanes are a chat's running commands.
+	lanes *lanes
+	seats seats
 
 	// mu guards the maps.
 	mu       sync.Mutex
@@ -90,7 +95,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		return nil, fmt.Errorf("make the state directory: %w", err)
 	}
 	e := &Engine{
-		cfg: cfg, log: cfg.Log, events: newEventHub(), lanes: newLanes(cfg.MaxRunning),
+		cfg: cfg, log: cfg.Log, events: newEventHub(), lanes: newLanes(cfg.MaxRunning), seats: newSeats(cfg),
 		live: make(map[ChatKey]*live), commands: make(map[string]*running),
 	}
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))

@@ -42,12 +42,12 @@ func TestTurnClock(t *testing.T) {
 
 func TestLanes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := ChatKey{"a", "c"}
+		const k = "chat"
 		l := newLanes(1)
 		if err := l.wait(t.Context(), l.join(k, "first")); err != nil {
 			t.Fatal(err)
 		}
-		other := l.join(ChatKey{"a", "other"}, "x")
+		other := l.join("other", "x")
 		if err := l.wait(t.Context(), other); err != nil {
 			t.Fatalf("another chat's lane: %v", err)
 		}
@@ -65,7 +65,7 @@ func TestLanes(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.leave(k)
-		l.leave(ChatKey{"a", "other"})
+		l.leave("other")
 		if len(l.running) != 0 || len(l.waiting) != 0 {
 			t.Errorf("left behind: %v %v", l.running, l.waiting)
 		}
