@@ -85,10 +85,16 @@ func cut(err error) error {
 // retry runs f again while the daemon is away; f calls alive when it is there.
 // One that never was there is not waited for.
 func retry[T any](ctx context.Context, f func(alive func()) (T, error)) (T, error) {
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval, b.MaxInterval = 50*time.Millisecond, time.Second
 	var lost time.Time
 	met := false
+	alive := func() {
+		met, lost = true, time.Time{}
+		b.Reset()
+	}
 	op := func() (T, error) {
-		v, err := f(func() { met, lost = true, time.Time{} })
+		v, err := f(alive)
 		var unreachable *Unreachable
 		switch {
 		case err == nil:
@@ -102,8 +108,6 @@ func retry[T any](ctx context.Context, f func(alive func()) (T, error)) (T, erro
 		}
 		return v, err
 	}
-	b := backoff.NewExponentialBackOff()
-	b.InitialInterval, b.MaxInterval = 50*time.Millisecond, time.Second
 	return backoff.Retry(ctx, op, backoff.WithBackOff(b), backoff.WithMaxElapsedTime(0))
 }
 

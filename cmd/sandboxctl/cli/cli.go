@@ -27,6 +27,9 @@ import (
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	// A reader of our output that goes away is an error like others, so that
+	// run can end its command.
+	signal.Ignore(syscall.SIGPIPE)
 	app := newApp(stdin, stdout, stderr)
 	err := app.RunContext(ctx, arrange(app, args))
 	if err != nil {
@@ -139,7 +142,7 @@ func printList[T any](c *cli.Context, list []T) error {
 // report prints an error as one line, and its hint as a second.
 func report(w io.Writer, err error) {
 	var status exitStatus
-	if errors.As(err, &status) && status.message == "" {
+	if errors.As(err, &status) && status.message == "" || isBrokenPipe(err) {
 		return
 	}
 	fmt.Fprintf(w, "sandboxctl: %v\n", err)

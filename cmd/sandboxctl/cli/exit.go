@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"syscall"
 
 	"mediasandbox/daemon/api"
 )
@@ -16,6 +18,7 @@ const (
 	exitProduct   = 125
 	exitKilled    = 137
 	exitInterrupt = 130
+	exitPipe      = 141 // as a shell reports SIGPIPE
 	exitSignal    = 128 // plus the signal's number
 )
 
@@ -52,6 +55,8 @@ func exitCode(err error) int {
 		return 0
 	case errors.As(err, &status):
 		return status.code
+	case isBrokenPipe(err):
+		return exitPipe
 	case errors.Is(err, context.Canceled):
 		return exitInterrupt
 	case errors.As(err, &known):
@@ -62,6 +67,12 @@ func exitCode(err error) int {
 		return exitUsage
 	}
 	return exitProduct
+}
+
+// isBrokenPipe tells whether whoever reads our output has gone away.
+func isBrokenPipe(err error) bool {
+	var output *fs.PathError
+	return errors.As(err, &output) && errors.Is(err, syscall.EPIPE)
 }
 
 // endOf turns the end of a command into the end of the program.

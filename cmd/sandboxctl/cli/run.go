@@ -199,8 +199,10 @@ const cancelTimeout = 15 * time.Second
 // it ended. An interrupt cancels the command.
 func followToEnd(c *cli.Context, cl *client.Client, chat, id string) error {
 	cmd, err := cl.OutputIn(c.Context, chat, id, c.String("turn"), true, outputPrinter(c))
-	if errors.Is(err, context.Canceled) {
-		return cancelCommand(context.WithoutCancel(c.Context), cl, chat, id)
+	if errors.Is(err, context.Canceled) || isBrokenPipe(err) {
+		if end := cancelCommand(context.WithoutCancel(c.Context), cl, chat, id); !isBrokenPipe(err) {
+			return end
+		}
 	}
 	if err != nil {
 		return err
