@@ -133,7 +133,15 @@ type NewCommand struct {
 	Label   string            `json:"label,omitempty" maxLength:"100" doc:"Groups the cells that come of it."`
 	Kind    Pill              `json:"kind,omitempty" enum:"video-edit,frame-extract,image-edit,audio-edit,file" doc:"The pill of its cells; found out when absent."`
 	Stdin   []byte            `json:"stdin,omitempty" doc:"Input, base64."`
+	Stream  bool              `json:"stream_stdin,omitempty" doc:"Input is sent to the command's stdin route instead."`
+	TTY     *TTY              `json:"tty,omitempty" doc:"Run it on a terminal of this size. Its output comes as stdout; input is streamed."`
 	Inputs  []string          `json:"inputs,omitempty" doc:"Names below /inputs that it works on, and #ordinal for cells to put there."`
+}
+
+// TTY is a terminal's size in characters.
+type TTY struct {
+	Rows uint16 `json:"rows" minimum:"1" maximum:"10000"`
+	Cols uint16 `json:"cols" minimum:"1" maximum:"10000"`
 }
 
 // Command is one process tree run in a sandbox.
@@ -147,6 +155,7 @@ type Command struct {
 	Script    string     `json:"script,omitempty"`
 	Args      []string   `json:"args,omitempty"`
 	Dir       string     `json:"dir"`
+	TTY       bool       `json:"tty,omitempty"`
 	Label     string     `json:"label,omitempty"`
 	Kind      Pill       `json:"kind,omitempty"`
 	Inputs    []string   `json:"inputs,omitempty"`

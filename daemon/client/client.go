@@ -241,6 +241,24 @@ func (c *Client) Kill(ctx context.Context, chat, id string, signal int) error {
 	return err
 }
 
+// Feed sends r to the stdin of a command that was started with Stream or a
+// TTY, and then its end.
+func (c *Client) Feed(ctx context.Context, chat, id string, r io.Reader) error {
+	res, err := c.do(ctx, request{
+		method: http.MethodPost, path: []string{"chats", chat, "commands", id, "stdin"}, body: io.NopCloser(r),
+	})
+	if err != nil {
+		return err
+	}
+	return res.Body.Close()
+}
+
+// Resize changes the size of a command's terminal.
+func (c *Client) Resize(ctx context.Context, chat, id string, size api.TTY) error {
+	_, err := call[struct{}](ctx, c, request{method: http.MethodPost, path: []string{"chats", chat, "commands", id, "resize"}}, size)
+	return err
+}
+
 // Cells lists a chat's cells.
 func (c *Client) Cells(ctx context.Context, chat string) ([]api.Cell, error) {
 	return call[[]api.Cell](ctx, c, request{method: http.MethodGet, path: []string{"chats", chat, "cells"}}, nil)

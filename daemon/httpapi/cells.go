@@ -25,7 +25,7 @@ func (s *server) routeCells() {
 		})
 	ordinal := []*huma.Param{{Name: "ordinal", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeInteger}}}
 	s.routeRaw(op("get-cell-content", http.MethodGet, "/v1/chats/{chat}/cells/{ordinal}/content", "Read a cell's file; ranges are understood"),
-		ordinal, false, s.getCell)
+		ordinal, nil, s.getCell)
 }
 
 func (s *server) getCell(w http.ResponseWriter, r *http.Request) {

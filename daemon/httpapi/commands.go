@@ -58,7 +58,25 @@ func (s *server) routeCommands() {
 		}) error {
 			return e.Kill(in.key(ctx), in.Command, in.Signal)
 		})
+	registerEmpty(s, op("resize-command", http.MethodPost, "/v1/chats/{chat}/commands/{command}/resize", "Change the size of a command's terminal"),
+		func(ctx context.Context, in *struct {
+			CommandPath
+			Body api.TTY
+		}) error {
+			return e.Resize(in.key(ctx), in.Command, in.Body)
+		})
+	command := []*huma.Param{{Name: "command", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}}}
+	s.routeRaw(op("feed-command", http.MethodPost, "/v1/chats/{chat}/commands/{command}/stdin",
+		"Send a command its input as it comes; the end of the body is the end of the input"), command, noAnswer, s.feed)
 	s.routeOutput()
+}
+
+func (s *server) feed(w http.ResponseWriter, r *http.Request) {
+	if err := s.cfg.Engine.Feed(rawKey(r), r.PathValue("command"), r.Body); err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
 }
 
 type outputRequest struct {

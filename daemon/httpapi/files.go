@@ -29,8 +29,8 @@ func (s *server) routeFiles() {
 		func(ctx context.Context, in *FilePath) error {
 			return s.cfg.Engine.RemoveFile(in.key(ctx), in.Path)
 		})
-	s.routeRaw(op("put-file", http.MethodPut, "/v1/chats/{chat}/files/content", "Write a file, whole or not at all; the body is its content"), filePathParams, true, s.putFile)
-	s.routeRaw(op("get-file", http.MethodGet, "/v1/chats/{chat}/files/content", "Read a file; ranges are understood"), filePathParams, false, s.getFile)
+	s.routeRaw(op("put-file", http.MethodPut, "/v1/chats/{chat}/files/content", "Write a file, whole or not at all; the body is its content"), filePathParams, reflect.TypeFor[api.FileInfo](), s.putFile)
+	s.routeRaw(op("get-file", http.MethodGet, "/v1/chats/{chat}/files/content", "Read a file; ranges are understood"), filePathParams, nil, s.getFile)
 }
 
 var filePathParams = []*huma.Param{{
@@ -38,16 +38,23 @@ var filePathParams = []*huma.Param{{
 	Description: "Absolute, below /workspace, /inputs or /outputs.",
 }}
 
+// noAnswer is the type of an answer without a body.
+var noAnswer = reflect.TypeFor[struct{}]()
+
 // routeRaw serves a file's bytes beside the library, which would hold them in
-// memory, and documents it all the same.
-func (s *server) routeRaw(o huma.Operation, params []*huma.Param, writes bool, handle http.HandlerFunc) {
+// memory, and documents it all the same. answer is the type of what an upload
+// is answered with; nil is for a download.
+func (s *server) routeRaw(o huma.Operation, params []*huma.Param, answer reflect.Type, handle http.HandlerFunc) {
 	raw := map[string]*huma.MediaType{"application/octet-stream": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}}
 	o.Parameters = append([]*huma.Param{{Name: "chat", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}}}, params...)
 	o.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: raw}}
-	if writes {
+	if answer != nil {
 		o.RequestBody = &huma.RequestBody{Required: true, Content: raw}
-		info := s.api.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[api.FileInfo](), true, "")
-		o.Responses["200"].Content = map[string]*huma.MediaType{"application/json": {Schema: info}}
+		schema := s.api.OpenAPI().Components.Schemas.Schema(answer, true, "")
+		o.Responses["200"].Content = map[string]*huma.MediaType{"application/json": {Schema: schema}}
+	}
+	if answer == noAnswer {
+		o.Responses = map[string]*huma.Response{"204": {Description: "No Content"}}
 	}
 	s.api.OpenAPI().AddOperation(&o)
 	s.mux.HandleFunc(o.Method+" "+o.Path, func(w http.ResponseWriter, r *http.Request) {

@@ -138,10 +138,12 @@ func (e *Engine) newCommand(chat ChatRecord, req api.NewCommand) (CommandRecord,
 		Account: chat.Account,
 		Env:     req.Env,
 		Stdin:   req.Stdin,
+		Stream:  req.Stream || req.TTY != nil,
+		Size:    req.TTY,
 		Command: api.Command{
 			Type: "command", ID: newID("x-"), Chat: chat.ID,
 			Argv: req.Argv, Shell: req.Shell, Python: req.Python, Script: req.Script, Args: req.Args,
-			Dir: req.Dir, Label: req.Label, Kind: req.Kind, Inputs: req.Inputs,
+			Dir: req.Dir, TTY: req.TTY != nil, Label: req.Label, Kind: req.Kind, Inputs: req.Inputs,
 			State: api.StateQueued, Timeout: timeout.Seconds(), CreatedAt: now(),
 		},
 	}, nil

@@ -47,6 +47,8 @@ type CommandRecord struct {
 	Account string            `json:"account"`
 	Env     map[string]string `json:"env,omitempty"`
 	Stdin   []byte            `json:"stdin,omitempty"`
+	Stream  bool              `json:"stream_stdin,omitempty"`
+	Size    *api.TTY          `json:"tty_size,omitempty"`
 	Sandbox string            `json:"sandbox,omitempty"`
 }
 

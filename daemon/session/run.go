@@ -46,6 +46,7 @@ type running struct {
 	cancel   context.CancelCauseFunc
 	process  atomic.Pointer[sandbox.Process]
 	done     chan struct{}
+	stdin    *stdinPipe
 
 	// mu guards rec.
 	mu  sync.Mutex
@@ -55,6 +56,9 @@ type running struct {
 func (e *Engine) makeRunning(rec CommandRecord, out, errs *outlog.Log) *running {
 	r := &running{rec: rec, out: out, err: errs, done: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancelCause(e.ctx)
+	if rec.Stream {
+		r.stdin = newStdinPipe(r.ctx)
+	}
 	return r
 }
 
@@ -147,7 +151,11 @@ func (e *Engine) begin(r *running) (*live, error) {
 		return fail(err)
 	}
 	l.putDownTo(rec)
-	p, err := l.handle.Start(r.ctx, rec.ID, e.guestCommand(rec, r))
+	cmd := e.guestCommand(rec, r)
+	if r.stdin != nil {
+		cmd.Stdin = r.stdin
+	}
+	p, err := l.handle.Start(r.ctx, rec.ID, cmd)
 	if err != nil {
 		return fail(err)
 	}
@@ -201,6 +209,10 @@ func (e *Engine) guestCommand(rec CommandRecord, sink sandbox.Sink) sandbox.Comm
 		cmd.Files = []sandbox.File{file}
 		cmd.Argv = append([]string{"python3", file.Path}, rec.Args...)
 		cmd.Warm = e.cfg.WarmPython && warmable(rec.Env)
+	}
+	if rec.Size != nil {
+		cmd.TTY = &sandbox.TTY{Rows: rec.Size.Rows, Cols: rec.Size.Cols}
+		cmd.Env = append(cmd.Env, "TERM=xterm-256color")
 	}
 	if len(rec.Stdin) > 0 {
 		cmd.Stdin = bytes.NewReader(rec.Stdin)

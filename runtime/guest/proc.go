@@ -36,7 +36,7 @@ var _ sandbox.Process = (*Proc)(nil)
 func (h *Host) Start(ctx context.Context, id string, cmd sandbox.Command) (*Proc, error) {
 	req := &Start{
 		Proc: id, Argv: cmd.Argv, Env: cmd.Env, Dir: cmd.Dir, Files: cmd.Files,
-		Stdin: cmd.Stdin != nil, Warm: cmd.Warm, GraceMillis: cmd.KillGrace.Milliseconds(),
+		Stdin: cmd.Stdin != nil, TTY: cmd.TTY, Warm: cmd.Warm, GraceMillis: cmd.KillGrace.Milliseconds(),
 	}
 	p := h.newProc(id, cmd.Sink)
 	p.start = req
@@ -220,6 +220,11 @@ func (p *Proc) inputTaken(offset int64) {
 // Signal implements sandbox.Process.
 func (p *Proc) Signal(sig int) error {
 	return p.host.sendJSON(KindSignal, Signal{Proc: p.id, Signal: sig})
+}
+
+// Resize implements sandbox.Process.
+func (p *Proc) Resize(size sandbox.TTY) error {
+	return p.host.sendJSON(KindResize, Resize{Proc: p.id, TTY: size})
 }
 
 // Kill implements sandbox.Process.

@@ -55,6 +55,7 @@ const (
 	KindForget
 	KindOpenFiles
 	KindWarm
+	KindResize
 )
 
 // Frames from the guest to the host.
@@ -75,17 +76,24 @@ type Hello struct {
 
 // Start runs a command.
 type Start struct {
-	Proc  string   `json:"proc"`
-	Argv  []string `json:"argv"`
-	Env   []string `json:"env"`
-	Dir   string   `json:"dir"`
-	Stdin bool     `json:"stdin,omitempty"`
+	Proc  string       `json:"proc"`
+	Argv  []string     `json:"argv"`
+	Env   []string     `json:"env"`
+	Dir   string       `json:"dir"`
+	Stdin bool         `json:"stdin,omitempty"`
+	TTY   *sandbox.TTY `json:"tty,omitempty"`
 	// Warm lets Argv, which is python3 SCRIPT ARG…, start in the warm Python.
 	Warm  bool           `json:"warm,omitempty"`
 	Files []sandbox.File `json:"files,omitempty"`
 	// GraceMillis is how long the streams stay open after the main process
 	// ended, in milliseconds.
 	GraceMillis int64 `json:"grace_ms"`
+}
+
+// Resize changes the size of a process's terminal.
+type Resize struct {
+	Proc string      `json:"proc"`
+	TTY  sandbox.TTY `json:"tty"`
 }
 
 // Warm asks for a Python with its imports done, that later commands start in.

@@ -106,6 +106,9 @@ type Command struct {
 	Dir string
 	// Files are written in the guest before the command starts.
 	Files []File
+	// TTY, when not nil, runs the command on a terminal of its own: input and
+	// both output streams are the terminal's, and output comes as Stdout.
+	TTY *TTY
 	// Warm lets a command "python3 SCRIPT ARG…" start in the sandbox's warm
 	// Python, if it has one: its imports are done, and otherwise it is like a
 	// fresh one.
@@ -123,6 +126,12 @@ type Command struct {
 type File struct {
 	Path string `json:"path"` // absolute, in the guest
 	Data []byte `json:"data"`
+}
+
+// TTY is a terminal's size in characters.
+type TTY struct {
+	Rows uint16 `json:"rows"`
+	Cols uint16 `json:"cols"`
 }
 
 // Stream tells stdout from stderr.
@@ -149,6 +158,8 @@ type Sink interface {
 type Process interface {
 	// Signal sends sig to the command's main process group.
 	Signal(sig int) error
+	// Resize changes the size of the command's terminal.
+	Resize(TTY) error
 	// Kill ends the main process and every descendant, whatever session or
 	// parent it has.
 	Kill() error

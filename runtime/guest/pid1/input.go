@@ -14,6 +14,9 @@ type input struct {
 	proc string
 	host *Init
 	w    *os.File
+	// end is what the reader takes for the end of input, where closing w does
+	// not say it.
+	end []byte
 
 	mu     sync.Mutex
 	cond   *sync.Cond
@@ -50,6 +53,9 @@ func (in *input) run() {
 	var taken int64
 	for {
 		data, ok := in.next()
+		if ok && len(data) == 0 {
+			_, _ = in.w.Write(in.end) // a command that has gone needs no end
+		}
 		if !ok || len(data) == 0 {
 			return
 		}

@@ -161,6 +161,8 @@ func (in *Init) handle(kind guest.Kind, body []byte) error {
 		return decoded(body, in.table.kill)
 	case guest.KindForget:
 		return decoded(body, in.table.forget)
+	case guest.KindResize:
+		return decoded(body, in.table.resize)
 	case guest.KindWarm:
 		return decoded(body, func(q guest.Warm) { go in.table.warm.start(in.table, q) })
 	case guest.KindOpenFiles:

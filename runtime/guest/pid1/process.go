@@ -28,6 +28,9 @@ type process struct {
 	main   chan struct{}
 	status syscall.WaitStatus
 
+	// tty is the host's end of the command's terminal, if it has one.
+	tty *os.File
+
 	// stdin is nil when the command has none.
 	stdin *input
 
@@ -53,7 +56,14 @@ func (p *process) stream(id uint8) *stream {
 	return nil
 }
 
-// pipes makes the descriptors that the child starts with.
+// descriptors makes those that the child starts with.
+func (p *process) descriptors(req guest.Start) ([]*os.File, error) {
+	if req.TTY != nil {
+		return p.terminal(*req.TTY)
+	}
+	return p.pipes(req.Stdin)
+}
+
 func (p *process) pipes(withStdin bool) ([]*os.File, error) {
 	var child []*os.File
 	stdin, err := os.Open(os.DevNull)
@@ -81,10 +91,14 @@ func (p *process) pipes(withStdin bool) ([]*os.File, error) {
 // follow carries the output and reports the end.
 func (p *process) follow(graceMillis int64) {
 	var filled sync.WaitGroup
-	for s, r := range map[*stream]*os.File{p.stdout: p.outR, p.stderr: p.errR} {
-		filled.Go(func() { s.fill(r) })
-		go s.send()
+	filled.Go(func() { p.stdout.fill(p.outR) })
+	if p.errR != nil {
+		filled.Go(func() { p.stderr.fill(p.errR) })
+	} else {
+		p.stderr.finish()
 	}
+	go p.stdout.send()
+	go p.stderr.send()
 	drained := make(chan struct{})
 	go func() { filled.Wait(); close(drained) }()
 	go p.finish(drained, time.Duration(graceMillis)*time.Millisecond)
@@ -100,8 +114,7 @@ func (p *process) finish(drained <-chan struct{}, grace time.Duration) {
 	}
 	p.killAll()
 	p.drain(drained, grace)
-	p.outR.Close()
-	p.errR.Close()
+	p.closeOutput()
 	p.removeCgroup()
 	e := guest.Exited{Proc: p.id, Code: p.status.ExitStatus()}
 	if p.status.Signaled() {
@@ -121,11 +134,17 @@ func (p *process) drain(drained <-chan struct{}, grace time.Duration) {
 		case <-time.After(max(grace, 100*time.Millisecond)):
 		}
 		if !p.stdout.full() && !p.stderr.full() {
-			p.outR.Close()
-			p.errR.Close()
+			p.closeOutput()
 			<-drained
 			return
 		}
+	}
+}
+
+func (p *process) closeOutput() {
+	p.outR.Close()
+	if p.errR != nil {
+		p.errR.Close()
 	}
 }
 

@@ -129,7 +129,7 @@ func (t *table) spawn(p *process, req guest.Start) error {
 	if err := os.Mkdir(p.cgroup, 0o755); err != nil {
 		return &startError{126, fmt.Errorf("make the command's cgroup: %w", err)}
 	}
-	files, err := p.pipes(req.Stdin)
+	files, err := p.descriptors(req)
 	if err != nil {
 		return &startError{126, err}
 	}
@@ -156,7 +156,7 @@ func (t *table) fork(p *process, path string, req guest.Start, files []*os.File)
 		Dir:   req.Dir,
 		Env:   req.Env,
 		Files: []uintptr{files[0].Fd(), files[1].Fd(), files[2].Fd()},
-		Sys:   &syscall.SysProcAttr{Setsid: true, UseCgroupFD: true, CgroupFD: int(cg.Fd())},
+		Sys:   &syscall.SysProcAttr{Setsid: true, UseCgroupFD: true, CgroupFD: int(cg.Fd()), Setctty: req.TTY != nil},
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -173,7 +173,7 @@ func (t *table) fork(p *process, path string, req guest.Start, files []*os.File)
 // startWarm lets the warm Python's child become the command. It reports false
 // when there is none, or the directory would fail the child.
 func (t *table) startWarm(p *process, req guest.Start, files []*os.File) (bool, error) {
-	if !req.Warm || executableDir(req.Dir) != nil {
+	if !req.Warm || req.TTY != nil || executableDir(req.Dir) != nil {
 		return false, nil
 	}
 	t.mu.Lock()
@@ -231,6 +231,12 @@ func (t *table) pauseAll() {
 func (t *table) signal(req guest.Signal) {
 	if p := t.get(req.Proc); p != nil {
 		p.signal(unix.Signal(req.Signal))
+	}
+}
+
+func (t *table) resize(req guest.Resize) {
+	if p := t.get(req.Proc); p != nil {
+		p.resize(req.TTY)
 	}
 }
 
