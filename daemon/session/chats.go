@@ -152,6 +152,9 @@ func (e *Engine) cancelAll(ctx context.Context, key ChatKey) error {
 	}
 	e.mu.Unlock()
 	for _, r := range own {
+		if err := e.intend(r, api.StateCanceled); err != nil {
+			return err
+		}
 		r.cancel(errCanceled)
 	}
 	for _, r := range own {

@@ -271,6 +271,9 @@ func (e *Engine) Kill(key ChatKey, id string, signal int) error {
 		return api.Errorf(api.CodeInvalid, "signal %d is not between 1 and 64", signal)
 	}
 	if signal == 0 {
+		if err := e.intend(r, api.StateCanceled); err != nil {
+			return err
+		}
 		r.cancel(errCanceled)
 		return nil
 	}

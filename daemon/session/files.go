@@ -82,7 +82,7 @@ func (e *Engine) PutFile(ctx context.Context, k ChatKey, p string, r io.Reader) 
 		return api.FileInfo{}, api.Errorf(api.CodeInvalid, "path %q names a directory", p).WithHint("add a file name")
 	}
 	hold := newID("put-")
-	l, _, err := e.claim(ctx, k, hold)
+	l, err := e.claim(ctx, k, hold)
 	if err != nil {
 		return api.FileInfo{}, err
 	}

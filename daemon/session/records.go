@@ -28,9 +28,11 @@ type ChatRecord struct {
 	// Ordinals and Events are the highest numbers given so far.
 	Ordinals int    `json:"ordinals"`
 	Events   uint64 `json:"events"`
-	// HadSandbox is set once the chat has had one, so that a later command
-	// can tell that files were lost.
+	// HadSandbox is set once the chat has had one.
 	HadSandbox bool `json:"had_sandbox,omitempty"`
+	// FilesLost is set when a sandbox took the place of an earlier one, until
+	// a command's record says so.
+	FilesLost bool `json:"files_lost,omitempty"`
 	// Turn is the open one, Turns how many were opened, Working how many
 	// commands run.
 	Turn    *TurnRecord `json:"turn,omitempty"`
@@ -50,6 +52,9 @@ type CommandRecord struct {
 	Stream  bool              `json:"stream_stdin,omitempty"`
 	Size    *api.TTY          `json:"tty_size,omitempty"`
 	Sandbox string            `json:"sandbox,omitempty"`
+	// Ending is why it is to be killed, once that is decided: a later daemon
+	// does it if this one does not come to.
+	Ending api.State `json:"ending,omitempty"`
 }
 
 // Key names the command's chat.

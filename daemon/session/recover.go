@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"time"
 
 	"mediasandbox/daemon/api"
 	"mediasandbox/daemon/outlog"
@@ -32,11 +31,13 @@ func (e *Engine) recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := e.recoverSandboxes(ctx, sandboxes, commands); err != nil {
+	followed, err := e.recoverSandboxes(ctx, sandboxes, commands)
+	if err != nil {
 		return err
 	}
 	for _, c := range commands {
-		if e.runningOf(c.ID) == nil {
+		// Not those that are followed: some have ended since.
+		if !followed[c.ID] {
 			if err := e.recoverLost(c); err != nil {
 				return fmt.Errorf("command %s: %w", c.ID, err)
 			}
@@ -46,53 +47,62 @@ func (e *Engine) recover(ctx context.Context) error {
 }
 
 // recoverSandboxes takes all sandboxes up at the same time, so that one that
-// does not answer delays no other.
-func (e *Engine) recoverSandboxes(ctx context.Context, sandboxes []SandboxRecord, commands []CommandRecord) error {
+// does not answer delays no other. It returns the commands that it goes on
+// following.
+func (e *Engine) recoverSandboxes(ctx context.Context, sandboxes []SandboxRecord, commands []CommandRecord) (map[string]bool, error) {
 	errs := make([]error, len(sandboxes))
+	ids := make([][]string, len(sandboxes))
 	var all sync.WaitGroup
 	for i, rec := range sandboxes {
 		own := slices.DeleteFunc(slices.Clone(commands), func(c CommandRecord) bool { return c.Sandbox != rec.Spec.ID })
 		all.Go(func() {
-			if err := e.recoverSandbox(ctx, rec, own); err != nil {
+			var err error
+			if ids[i], err = e.recoverSandbox(ctx, rec, own); err != nil {
 				errs[i] = fmt.Errorf("sandbox %s: %w", rec.Spec.ID, err)
 			}
 		})
 	}
 	all.Wait()
-	return errors.Join(errs...)
+	followed := make(map[string]bool)
+	for _, id := range slices.Concat(ids...) {
+		followed[id] = true
+	}
+	return followed, errors.Join(errs...)
 }
 
-// recoverSandbox adopts a sandbox with its commands, or cleans up after it.
-func (e *Engine) recoverSandbox(ctx context.Context, rec SandboxRecord, commands []CommandRecord) error {
+// recoverSandbox adopts a sandbox with its commands, or cleans up after it. It
+// returns the commands that it goes on following.
+func (e *Engine) recoverSandbox(ctx context.Context, rec SandboxRecord, commands []CommandRecord) (followed []string, err error) {
 	var known []uploader.Known
-	err := e.cfg.Store.View(func(tx Tx) (err error) {
+	err = e.cfg.Store.View(func(tx Tx) (err error) {
 		known, err = tx.Known(rec.Spec.ID)
 		return err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	h, err := e.cfg.Runtime.Adopt(ctx, rec.Spec)
 	if err != nil {
 		if !errors.Is(err, sandbox.ErrGone) {
 			e.log.Warn("a sandbox can't be taken up again", "sandbox", rec.Spec.ID, "error", err)
 		}
-		return e.recoverGone(ctx, rec, known, commands)
+		return nil, e.recoverGone(ctx, rec, known, commands)
 	}
 	e.seats.take(rec.Chat.Account)
 	l, err := e.attach(rec, h, known)
 	if err != nil {
-		return errors.Join(err, h.Detach())
+		return nil, errors.Join(err, h.Detach())
 	}
 	for _, c := range commands {
 		if !l.enter(c.ID) {
-			continue // it ended this moment; watchEnd cleans up
+			continue // the sandbox ended this moment; watchEnd cleans up
 		}
 		if err := e.recoverCommand(ctx, l, c); err != nil {
-			return errors.Join(fmt.Errorf("command %s: %w", c.ID, err), e.leave(l, c.ID))
+			return followed, errors.Join(fmt.Errorf("command %s: %w", c.ID, err), e.leave(l, c.ID))
 		}
+		followed = append(followed, c.ID)
 	}
-	return nil
+	return followed, nil
 }
 
 // recoverCommand goes on following a command, from the byte its logs end at.
@@ -173,7 +183,7 @@ func (e *Engine) recoverLost(rec CommandRecord) error {
 	if err := move(&rec, api.StateLost, now()); err != nil {
 		return err
 	}
-	return e.update(rec.Key(), func(tx Tx) error { return putState(tx, was, rec) })
+	return e.update(rec.Key(), func(tx Tx) error { return putState(tx, was, &rec) })
 }
 
 // removeOrphans removes sandboxes and disks that no record owns: half-made
@@ -189,15 +199,17 @@ func (e *Engine) removeOrphans(ctx context.Context, owned []SandboxRecord) error
 	}
 	ids = append(ids, disks...)
 	slices.Sort(ids)
-	for _, id := range slices.Compact(ids) {
-		if slices.ContainsFunc(owned, func(r SandboxRecord) bool { return r.Spec.ID == id }) {
-			continue
-		}
-		began := time.Now()
-		if err := e.removeSandbox(ctx, id); err != nil {
-			return err
-		}
-		e.log.Info("removed a sandbox that nobody owns", "sandbox", id, "took", time.Since(began))
+	ids = slices.DeleteFunc(slices.Compact(ids), func(id string) bool {
+		return slices.ContainsFunc(owned, func(r SandboxRecord) bool { return r.Spec.ID == id })
+	})
+	errs := make([]error, len(ids))
+	var all sync.WaitGroup
+	for i, id := range ids {
+		all.Go(func() {
+			errs[i] = e.removeSandbox(ctx, id)
+			e.log.Info("removed a sandbox that nobody owns", "sandbox", id, "error", errs[i])
+		})
 	}
-	return nil
+	all.Wait()
+	return errors.Join(errs...)
 }

@@ -48,6 +48,8 @@ type running struct {
 	done     chan struct{}
 	stdin    *stdinPipe
 
+	// writing is held while the record is written.
+	writing sync.Mutex
 	// mu guards rec.
 	mu  sync.Mutex
 	rec CommandRecord
@@ -135,7 +137,7 @@ func (e *Engine) endUnstarted(r *running, err error) {
 // begin brings a command into its chat's sandbox.
 func (e *Engine) begin(r *running) (*live, error) {
 	rec := r.record()
-	l, fresh, err := e.claim(r.ctx, rec.Key(), rec.ID)
+	l, err := e.claim(r.ctx, rec.Key(), rec.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +145,7 @@ func (e *Engine) begin(r *running) (*live, error) {
 	if err := e.placeInputs(r.ctx, l, rec); err != nil {
 		return fail(err)
 	}
-	rec.Sandbox, rec.Image, rec.FilesLost = l.record.Spec.ID, l.record.Image, fresh == freshAgain
+	rec.Sandbox, rec.Image = l.record.Spec.ID, l.record.Image
 	if err := move(&rec, api.StateRunning, now()); err != nil {
 		return fail(err)
 	}
@@ -165,8 +167,11 @@ func (e *Engine) begin(r *running) (*live, error) {
 
 // save records a change of a running command and tells its followers.
 func (e *Engine) save(r *running, rec CommandRecord) error {
+	r.writing.Lock()
+	defer r.writing.Unlock()
 	was := r.record().State
-	err := e.update(rec.Key(), func(tx Tx) error { return putState(tx, was, rec) })
+	rec.Ending = r.record().Ending
+	err := e.update(rec.Key(), func(tx Tx) error { return putState(tx, was, &rec) })
 	if err != nil {
 		return fmt.Errorf("record command %s: %w", rec.ID, err)
 	}
@@ -176,9 +181,32 @@ func (e *Engine) save(r *running, rec CommandRecord) error {
 	return nil
 }
 
+// intend records why a command is to be killed, before anything is done. The
+// first reason stays.
+func (e *Engine) intend(r *running, state api.State) error {
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	rec := r.record()
+	if rec.Ending != "" || rec.State.Ended() {
+		return nil
+	}
+	rec.Ending = state
+	err := e.cfg.Store.Update(func(tx Tx) error { return tx.PutCommand(rec) })
+	if err != nil {
+		return fmt.Errorf("record that command %s is to end: %w", rec.ID, err)
+	}
+	r.mu.Lock()
+	r.rec = rec
+	r.mu.Unlock()
+	return nil
+}
+
+// endings are the causes that intend records.
+var endings = map[api.State]error{api.StateCanceled: errCanceled, api.StateTimedOut: errTimedOut}
+
 // putState writes a command that was in another state before, and with it the
 // clock of its chat's turn.
-func putState(tx Tx, was api.State, rec CommandRecord) error {
+func putState(tx Tx, was api.State, rec *CommandRecord) error {
 	chat, err := tx.Chat(rec.Key())
 	if err != nil {
 		return err
@@ -186,10 +214,11 @@ func putState(tx Tx, was api.State, rec CommandRecord) error {
 	switch {
 	case rec.State == api.StateRunning && was != api.StateRunning:
 		chat.work(1, *rec.StartedAt)
+		rec.FilesLost, chat.FilesLost = chat.FilesLost, false
 	case rec.State.Ended() && was == api.StateRunning:
 		chat.work(-1, *rec.EndedAt)
 	}
-	return errors.Join(tx.PutChat(chat), tx.PutCommand(rec), emit(tx, rec.Key(), commandEvent(rec)))
+	return errors.Join(tx.PutChat(chat), tx.PutCommand(*rec), emit(tx, rec.Key(), commandEvent(*rec)))
 }
 
 // guestCommand turns a record into what the sandbox is asked to run.
@@ -260,6 +289,9 @@ func (e *Engine) follow(r *running, l *live) {
 	rec := r.record()
 	timer := time.AfterFunc(time.Until(rec.StartedAt.Add(seconds(rec.Timeout))), func() { r.cancel(errTimedOut) })
 	defer timer.Stop()
+	if rec.Ending != "" { // an earlier daemon did not come to it
+		r.cancel(endings[rec.Ending])
+	}
 	p := *r.process.Load()
 	select {
 	case <-p.Done():
@@ -279,6 +311,11 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 
 // killCommand ends a command; when the guest does not do it, its sandbox ends.
 func (e *Engine) killCommand(r *running, l *live, p sandbox.Process) {
+	if errors.Is(context.Cause(r.ctx), errTimedOut) {
+		if err := e.intend(r, api.StateTimedOut); err != nil {
+			e.log.Error("end a command", "error", err)
+		}
+	}
 	err := errors.Join(l.noteBroken(e.ctx), p.Kill())
 	if err == nil {
 		select {
@@ -320,6 +357,8 @@ func (e *Engine) judge(r *running, l *live, st sandbox.Status) verdict {
 			return verdict{api.StateOOMKilled, exit.Reason, nil, 0}
 		}
 		return verdict{api.StateLost, "its sandbox ended under it", nil, 0}
+	case errors.Is(st.Err, sandbox.ErrNoProcess):
+		return verdict{api.StateLost, "the daemon ended before it was started", nil, 0}
 	case st.Err != nil:
 		return verdict{api.StateLost, st.Err.Error(), nil, 0}
 	case st.Signal != 0:

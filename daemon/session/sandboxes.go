@@ -44,15 +44,6 @@ type live struct {
 // errLetGo is the status error of processes whose sandbox was let go.
 var errLetGo = errors.New("the daemon let go of the sandbox")
 
-// freshness tells whether a command got a new sandbox.
-type freshness int
-
-const (
-	notFresh freshness = iota
-	freshFirst
-	freshAgain // the chat had one before, with files that are gone
-)
-
 func (e *Engine) liveOf(k ChatKey) *live {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -61,31 +52,28 @@ func (e *Engine) liveOf(k ChatKey) *live {
 
 // claim returns the chat's live sandbox with the command noted in it, and
 // boots one when there is none.
-func (e *Engine) claim(ctx context.Context, k ChatKey, command string) (*live, freshness, error) {
+func (e *Engine) claim(ctx context.Context, k ChatKey, command string) (*live, error) {
 	unlock := e.keyLocks.lock(k.String())
 	defer unlock()
 	if l := e.liveOf(k); l != nil && l.enter(command) {
-		return l, notFresh, nil
+		return l, nil
 	}
 	chat, err := e.chatRecord(k)
 	if err != nil {
-		return nil, notFresh, err
+		return nil, err
 	}
 	if err := e.seats.enter(ctx, k.Account, command); err != nil {
-		return nil, notFresh, err
+		return nil, err
 	}
 	l, err := e.bootFor(ctx, chat)
 	if err != nil {
 		e.seats.leave(k.Account)
-		return nil, notFresh, err
+		return nil, err
 	}
 	if !l.enter(command) {
-		return nil, notFresh, fmt.Errorf("the new sandbox ended at once: %s", l.handle.Exit().Reason)
+		return nil, fmt.Errorf("the new sandbox ended at once: %s", l.handle.Exit().Reason)
 	}
-	if chat.HadSandbox {
-		return l, freshAgain, nil
-	}
-	return l, freshFirst, nil
+	return l, nil
 }
 
 // bootFor gives the chat a sandbox from the pool, or a new one.
@@ -104,7 +92,7 @@ func (e *Engine) bootFor(ctx context.Context, chat ChatRecord) (*live, error) {
 		if err != nil {
 			return err
 		}
-		c.HadSandbox = true
+		c.FilesLost, c.HadSandbox = c.HadSandbox, true
 		if err := tx.PutChat(c); err != nil {
 			return err
 		}
