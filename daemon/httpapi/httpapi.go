@@ -9,6 +9,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -153,5 +154,5 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 }
 
 func isCanceled(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, net.ErrClosed)
+	return errors.Is(err, context.Canceled) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrUnexpectedEOF)
 }

@@ -58,7 +58,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 			jsonFlag(),
 		},
 		Commands: []*cli.Command{
-			runCommand(), waitCommand(), logsCommand(), killCommand(), psCommand(), chatsCommand(), turnsCommand(),
+			runCommand(), waitCommand(), logsCommand(), killCommand(), psCommand(), shellCommand(), chatsCommand(), turnsCommand(),
 			putCommand(), getCommand(), lsCommand(), rmCommand(), cellsCommand(), eventsCommand(),
 			infoCommand(), imageCommand(),
 		},

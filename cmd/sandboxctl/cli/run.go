@@ -41,6 +41,7 @@ func runCommand() *cli.Command {
 			turnFlag(),
 			&cli.StringFlag{Name: "label", Usage: "group its cells under this `LABEL`"},
 			&cli.StringFlag{Name: "kind", Usage: "the `PILL` of its cells, if not the one found out: video-edit, frame-extract, image-edit, audio-edit or file"},
+			&cli.BoolFlag{Name: "stdin", Aliases: []string{"i"}, Usage: "send our stdin to the command", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "print the command's id and return", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "json", Usage: "print JSON, one object a line; the last is the command", DisableDefaultText: true},
 		},
@@ -57,9 +58,13 @@ func run(c *cli.Context) error {
 	if req.Inputs, err = putInputs(c, cl, chat); err != nil {
 		return err
 	}
+	req.Stream = c.Bool("stdin")
 	cmd, err := cl.Start(c.Context, chat, req)
 	if err != nil {
 		return err
+	}
+	if req.Stream {
+		go func() { _ = cl.Feed(c.Context, chat, cmd.ID, c.App.Reader) }() // a command need not read its input
 	}
 	if c.Bool("detach") {
 		if wantJSON(c) {
@@ -93,6 +98,9 @@ func newRequest(c *cli.Context) (api.NewCommand, error) {
 	}
 	if c.IsSet("python") && strings.TrimSpace(req.Python) == "" {
 		return req, usagef("the Python source is empty")
+	}
+	if c.Bool("stdin") && (c.Bool("detach") || c.String("file") == "-") {
+		return req, usagef("--stdin goes neither with --detach nor with -f -")
 	}
 	if ways != 1 {
 		return req, usagef("give exactly one of -c PYTHON, -f SCRIPT and -- ARGV…: see `sandboxctl run --help`")

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/creack/pty"
 
@@ -58,5 +59,55 @@ func TestTerminalGetsColourAndProgress(t *testing.T) {
 	}
 	if shown := onTerminal(t, d, []string{"NO_COLOR=1"}, "cells"); strings.Contains(shown, "\x1b[") || !strings.Contains(shown, "x.txt") {
 		t.Errorf("with NO_COLOR it shows %q", shown)
+	}
+}
+
+// TestShell types into a shell as a person would: a line, an interrupt that
+// ends a program and not the shell, and the end.
+func TestShell(t *testing.T) {
+	d := daemontest.Start(t)
+	cmd := exec.Command(testenv.Bin(t, "sandboxctl"), "shell")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TERM=xterm", "MEDIA_SANDBOX_SOCKET=" + d.Socket()}
+	terminal, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 33, Cols: 111})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close()
+	patience := time.AfterFunc(60*time.Second, func() { _ = cmd.Process.Kill() }) // then reading fails
+	defer patience.Stop()
+	var shown bytes.Buffer
+	expect := func(want string) {
+		t.Helper()
+		buf := make([]byte, 4096)
+		for !strings.Contains(shown.String(), want) {
+			n, err := terminal.Read(buf)
+			shown.Write(buf[:n])
+			if err != nil {
+				t.Fatalf("no %q: %v\n%s", want, err, shown.String())
+			}
+		}
+	}
+	say := func(keys string) {
+		t.Helper()
+		if _, err := terminal.WriteString(keys); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect("# ")
+	say("stty size; echo made >/outputs/shell.txt\r")
+	expect("33 111")
+	say("echo slee''ping; sleep 1000\r") // what is typed shows too
+	expect("sleeping")
+	say("\x03")
+	say("echo awa''ke again\r")
+	expect("awake again")
+	say("exit 6\r")
+	expect("shell.txt")
+	if _, err := io.Copy(&shown, terminal); err != nil && !errors.Is(err, syscall.EIO) {
+		t.Fatal(err)
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 6 {
+		t.Errorf("it ended with %v\n%s", err, shown.String())
 	}
 }
