@@ -12,7 +12,6 @@ import (
 
 	"mediasandbox/daemon/api"
 	"mediasandbox/daemon/daemontest"
-	"mediasandbox/internal/testenv"
 	"mediasandbox/runtime/hostproc"
 )
 
@@ -98,7 +97,7 @@ func TestSandboxDiesWhileTheDaemonIsAway(t *testing.T) {
 	if len(cmd.Cells) != 1 || string(content(t, p.Daemon, 1)) != "done\n" {
 		t.Errorf("cells: %+v", cmd.Cells)
 	}
-	if left := leftoversBeside(t, p.Dir, "sandboxd"); len(left) > 0 {
+	if left := leftoversBeside(p.Daemon, "sandboxd"); len(left) > 0 {
 		t.Errorf("left on the host: %q", left)
 	}
 	succeeded(t, p.Daemon, p.Shell("true"))
@@ -142,9 +141,8 @@ func killSandboxes(t *testing.T, dir string) {
 }
 
 // leftoversBeside is what of a daemon is on the host beside the daemon itself.
-func leftoversBeside(t *testing.T, dir, program string) []string {
-	t.Helper()
-	return slices.DeleteFunc(testenv.Leftovers(t, dir), func(s string) bool { return strings.Contains(s, program+" serve") })
+func leftoversBeside(d *daemontest.Daemon, program string) []string {
+	return slices.DeleteFunc(d.Leftovers(), func(s string) bool { return strings.Contains(s, program+" serve") })
 }
 
 // TestRestartUnderLoad kills the daemon while ten chats run commands, and then

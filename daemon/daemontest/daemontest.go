@@ -20,6 +20,7 @@ import (
 	"mediasandbox/daemon/config"
 	"mediasandbox/daemon/store"
 	"mediasandbox/internal/testenv"
+	"mediasandbox/runtime/runsc"
 )
 
 // Daemon is a running daemon of a test.
@@ -54,11 +55,17 @@ func newDaemon(t testing.TB, options []Option) *Daemon {
 	t.Cleanup(func() {
 		d.Stop()
 		d.checkState()
-		if left := testenv.Leftovers(t, d.Dir); len(left) > 0 {
+		if left := d.Leftovers(); len(left) > 0 {
 			t.Errorf("left on the host:\n%s", strings.Join(left, "\n"))
 		}
 	})
 	return d
+}
+
+// Leftovers names what of the daemon and its sandboxes is on the host.
+func (d *Daemon) Leftovers() []string {
+	d.t.Helper()
+	return testenv.Leftovers(d.t, d.Dir, runsc.CgroupParent(filepath.Join(d.Config.Paths.RunDir, "runsc")))
 }
 
 // checkState looks into the database of a daemon that has ended.

@@ -81,8 +81,9 @@ func Dir(t testing.TB) string {
 }
 
 // Leftovers names what of dir is still on the host: processes that name it on
-// their command line, mounts below it, and cgroups of the given names.
-func Leftovers(t testing.TB, dir string) []string {
+// their command line, mounts and loop devices of what is below it, and cgroups
+// of that name.
+func Leftovers(t testing.TB, dir, cgroup string) []string {
 	t.Helper()
 	var left []string
 	cmdlines, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -110,6 +111,24 @@ func Leftovers(t testing.TB, dir string) []string {
 	for line := range strings.Lines(string(mounts)) {
 		if strings.Contains(line, dir) {
 			left = append(left, "mount "+strings.TrimSpace(line))
+		}
+	}
+	loops, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range loops {
+		if file, err := os.ReadFile(path); err == nil && strings.Contains(string(file), dir) {
+			left = append(left, "loop device of "+strings.TrimSpace(string(file)))
+		}
+	}
+	for _, pattern := range []string{"/sys/fs/cgroup/", "/sys/fs/cgroup/*/"} {
+		groups, err := filepath.Glob(pattern + cgroup)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range groups {
+			left = append(left, "cgroup "+g)
 		}
 	}
 	return left

@@ -31,8 +31,7 @@ const cgroupMount = "/sys/fs/cgroup"
 
 // detectCgroups tries what runsc will do: make a group that bounds memory.
 func detectCgroups(runDir string, log *slog.Logger) cgroups {
-	sum := sha256.Sum256([]byte(runDir))
-	c := cgroups{roots: []string{cgroupMount}, parent: "media-sandbox-" + hex.EncodeToString(sum[:4])}
+	c := cgroups{roots: []string{cgroupMount}, parent: CgroupParent(runDir)}
 	if _, err := os.Stat(filepath.Join(cgroupMount, "cgroup.controllers")); err == nil {
 		c.v2 = true
 	} else {
@@ -50,6 +49,13 @@ func detectCgroups(runDir string, log *slog.Logger) cgroups {
 	}
 	c.usable = true
 	return c
+}
+
+// CgroupParent is the name of the group that holds the sandboxes of a run
+// directory, in each hierarchy.
+func CgroupParent(runDir string) string {
+	sum := sha256.Sum256([]byte(runDir))
+	return "media-sandbox-" + hex.EncodeToString(sum[:4])
 }
 
 func (c cgroups) probe() error {

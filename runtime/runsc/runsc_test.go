@@ -52,7 +52,7 @@ func newRig(t *testing.T) *rig {
 		if err := network.Close(); err != nil {
 			t.Error(err)
 		}
-		if left := testenv.Leftovers(t, r.dir); len(left) > 0 {
+		if left := testenv.Leftovers(t, r.dir, runsc.CgroupParent(filepath.Join(r.dir, "run"))); len(left) > 0 {
 			t.Errorf("left on the host:\n%s", strings.Join(left, "\n"))
 		}
 	})
