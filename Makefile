@@ -1,6 +1,7 @@
 # make demo | test | build | image | bench | clean: see README.md.
 GO      ?= go
 BIN     := bin
+ROOMS   := cmd daemon internal packaging rootfs runtime skills systemd uploader
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 GVISOR  := $(shell $(GO) list -m -f '{{.Version}}' gvisor.dev/gvisor)
 
@@ -10,7 +11,7 @@ export PATH := $(PATH):/usr/local/go/bin
 LDFLAGS       = -s -w -X mediasandbox/internal/version.version=$(VERSION)
 RUNSC_LDFLAGS = -s -w -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR)
 
-.PHONY: build deps image demo test test-fresh check clean
+.PHONY: build deps image demo test test-fresh check bench packages clean
 
 build:
 	$(GO) build -trimpath -ldflags "$(RUNSC_LDFLAGS)" -o $(BIN)/runsc ./cmd/runsc
@@ -28,7 +29,7 @@ demo: image
 	@scripts/demo
 
 check:
-	@test -z "$$(gofmt -l cmd daemon internal rootfs runtime skills uploader)" || { gofmt -l cmd daemon internal rootfs runtime skills uploader; exit 1; }
+	@test -z "$$(gofmt -l $(ROOMS))" || { gofmt -l $(ROOMS); exit 1; }
 	$(GO) vet ./...
 
 test: image check
@@ -37,5 +38,11 @@ test: image check
 test-fresh:
 	scripts/test-fresh
 
+bench: image
+	$(GO) run ./internal/bench -o docs/bench.md
+
+packages: build
+	packaging/build
+
 clean:
-	rm -rf $(BIN) demo-output
+	rm -rf $(BIN) demo-output dist

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"mediasandbox/daemon/api"
+	"mediasandbox/daemon/config"
 	"mediasandbox/daemon/daemontest"
 	"mediasandbox/runtime/hostproc"
 )
@@ -201,5 +202,38 @@ func TestRestartUnderLoad(t *testing.T) {
 		if err != nil || chat.Turn == nil || chat.Turn.Used < 5 || chat.Turn.Used > 60 || chat.Sandbox == nil || chat.Sandbox.ExpiresAt == nil {
 			t.Errorf("%s: %+v, %v", j.chat, chat, err)
 		}
+	}
+}
+
+// TestQueuedCommandsBeginInTheNextDaemon kills the daemon while commands wait,
+// and puts an input into a sandbox that another daemon booted.
+func TestQueuedCommandsBeginInTheNextDaemon(t *testing.T) {
+	p := daemontest.Spawn(t, func(c *config.Config) { c.Limits.Running = 1 })
+	first, err := p.Client.Start(t.Context(), api.DefaultChat, api.NewCommand{Shell: "echo up; sleep 2; echo first >>/workspace/order"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, p.Daemon, first, "up\n")
+	var ids []string
+	for _, word := range []string{"second", "third"} {
+		c, err := p.Client.Start(t.Context(), api.DefaultChat, api.NewCommand{Shell: "echo " + word + " >>/workspace/order"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, c.ID)
+	}
+	p.Kill()
+	p.Again()
+	put(t, p.Daemon, "coffee.png")
+	for _, id := range ids {
+		c, err := p.Wait(t.Context(), api.DefaultChat, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		succeeded(t, p.Daemon, c)
+	}
+	out, _ := p.Printed(p.Finish(api.NewCommand{Shell: "cat /workspace/order; ls /inputs", Inputs: []string{"coffee.png"}}))
+	if out != "first\nsecond\nthird\ncoffee.png\n" {
+		t.Errorf("order and inputs: %q", out)
 	}
 }

@@ -10,7 +10,9 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/activation"
@@ -102,8 +104,13 @@ func (d *Daemon) defers(f func() error) { d.undo = append(d.undo, f) }
 
 func (d *Daemon) makeDirs() error {
 	p := d.cfg.Paths
-	for dir, mode := range map[string]os.FileMode{p.StateDir: 0o700, p.RunDir: 0o755, filepath.Dir(p.Socket): 0o755} {
-		if err := os.MkdirAll(dir, mode); err != nil {
+	// The state directory first: the others may lie within it, and it is for
+	// root alone.
+	if err := os.MkdirAll(p.StateDir, 0o700); err != nil {
+		return fmt.Errorf("make the state directory: %w", err)
+	}
+	for _, dir := range []string{p.RunDir, filepath.Dir(p.Socket)} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("make a directory of the daemon: %w", err)
 		}
 	}
@@ -137,6 +144,29 @@ func (d *Daemon) libexec(name string) (string, error) {
 	return filepath.Abs(path)
 }
 
+// gateUserName runs the gates where it exists; the package makes it.
+const gateUserName = "media-sandbox-gate"
+
+// gateUser returns the ids that gates run under; zeros stand for nobody's.
+func gateUser() (uid, gid uint32, err error) {
+	u, err := user.Lookup(gateUserName)
+	var unknown user.UnknownUserError
+	if errors.As(err, &unknown) {
+		return 0, 0, nil
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("look up the gates' user: %w", err)
+	}
+	for text, id := range map[string]*uint32{u.Uid: &uid, u.Gid: &gid} {
+		n, err := strconv.ParseUint(text, 10, 32)
+		if err != nil {
+			return 0, 0, fmt.Errorf("look up the gates' user: %w", err)
+		}
+		*id = uint32(n)
+	}
+	return uid, gid, nil
+}
+
 func (d *Daemon) newRuntime() (*runsc.Runtime, error) {
 	paths := make(map[string]string)
 	for _, name := range []string{"runsc", "sandbox-gate", "init"} {
@@ -146,7 +176,12 @@ func (d *Daemon) newRuntime() (*runsc.Runtime, error) {
 		}
 		paths[name] = path
 	}
+	uid, gid, err := gateUser()
+	if err != nil {
+		return nil, err
+	}
 	network, err := gate.New(gate.Config{
+		UID: uid, GID: gid,
 		RunDir: filepath.Join(d.cfg.Paths.RunDir, "gate"), Binary: paths["sandbox-gate"], Log: d.log,
 		OnRestart: func(id, reason string) { d.log.Warn("a gate was restarted", "sandbox", id, "reason", reason) },
 	})

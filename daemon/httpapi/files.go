@@ -50,6 +50,8 @@ func (s *server) routeRaw(o huma.Operation, params []*huma.Param, answer reflect
 	o.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: raw}}
 	if answer != nil {
 		o.RequestBody = &huma.RequestBody{Required: true, Content: raw}
+	}
+	if answer != nil && answer != noAnswer {
 		schema := s.api.OpenAPI().Components.Schemas.Schema(answer, true, "")
 		o.Responses["200"].Content = map[string]*huma.MediaType{"application/json": {Schema: schema}}
 	}

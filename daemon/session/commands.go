@@ -45,12 +45,17 @@ func (e *Engine) StartCommand(ctx context.Context, key ChatKey, req api.NewComma
 		return e.Command(key, first)
 	}
 	r.rec = rec
-	e.mu.Lock()
-	e.commands[rec.ID] = r
-	e.mu.Unlock()
-	lane := e.lanes.join(key.String(), rec.ID)
-	e.work.Go(func() { e.run(r, lane) })
+	e.launch(r)
 	return e.Command(key, rec.ID)
+}
+
+// launch puts a recorded command into its chat's queue.
+func (e *Engine) launch(r *running) {
+	e.mu.Lock()
+	e.commands[r.rec.ID] = r
+	e.mu.Unlock()
+	lane := e.lanes.join(r.rec.Key().String(), r.rec.ID)
+	e.work.Go(func() { e.run(r, lane) })
 }
 
 // recordCommand writes a new command within its turn. It returns the command

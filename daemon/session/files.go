@@ -94,13 +94,21 @@ func (e *Engine) PutFile(ctx context.Context, k ChatKey, p string, r io.Reader) 
 		}
 		info = fileInfo("/"+dir+"/"+rest, st)
 		if dir == "inputs" {
-			l.mu.Lock()
-			l.record.Inputs[rest] = in
-			l.mu.Unlock()
+			l.setInput(rest, in)
 		}
 		return nil
 	})
 	return info, errors.Join(err, e.leave(l, hold))
+}
+
+// setInput notes a file below /inputs.
+func (l *live) setInput(name string, in Input) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.record.Inputs == nil {
+		l.record.Inputs = make(map[string]Input)
+	}
+	l.record.Inputs[name] = in
 }
 
 // sniffBytes is how much of a file its content type is told from.

@@ -48,9 +48,7 @@ func (e *Engine) placeCell(ctx context.Context, l *live, k ChatKey, ordinal int)
 		if err != nil {
 			return fileError(path.Join("/inputs", name), err)
 		}
-		l.mu.Lock()
-		l.record.Inputs[name] = in
-		l.mu.Unlock()
+		l.setInput(name, in)
 		return nil
 	})
 	return errors.Join(err, r.Close())

@@ -36,14 +36,56 @@ func (e *Engine) recover(ctx context.Context) error {
 		return err
 	}
 	for _, c := range commands {
-		// Not those that are followed: some have ended since.
-		if !followed[c.ID] {
+		// Not those that are followed: some have ended since. Those that wait
+		// begin later.
+		if !followed[c.ID] && c.State != api.StateQueued {
 			if err := e.recoverLost(c); err != nil {
 				return fmt.Errorf("command %s: %w", c.ID, err)
 			}
 		}
 	}
 	return e.removeOrphans(ctx, sandboxes)
+}
+
+// resumeQueued begins the commands that waited when an earlier engine ended,
+// in the order in which they were asked for.
+func (e *Engine) resumeQueued() error {
+	var commands []CommandRecord
+	err := e.cfg.Store.View(func(tx Tx) (err error) {
+		commands, err = tx.ActiveCommands()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, rec := range commands {
+		if rec.State != api.StateQueued {
+			continue
+		}
+		out, errs, err := e.openLogs(rec.ID)
+		if err != nil {
+			return fmt.Errorf("command %s: %w", rec.ID, err)
+		}
+		r := e.makeRunning(rec, out, errs)
+		if rec.Ending != "" {
+			r.cancel(endings[rec.Ending])
+		}
+		e.launch(r)
+	}
+	return nil
+}
+
+// openLogs opens what a command has printed, to go on.
+func (e *Engine) openLogs(command string) (out, errs *outlog.Log, err error) {
+	out, err = outlog.Open(filepath.Join(e.outputDir(command), "stdout"))
+	if err != nil {
+		return nil, nil, err
+	}
+	errs, err = outlog.Open(filepath.Join(e.outputDir(command), "stderr"))
+	if err != nil {
+		return nil, nil, errors.Join(err, out.Close())
+	}
+	return out, errs, nil
 }
 
 // recoverSandboxes takes all sandboxes up at the same time, so that one that
@@ -107,13 +149,9 @@ func (e *Engine) recoverSandbox(ctx context.Context, rec SandboxRecord, commands
 
 // recoverCommand goes on following a command, from the byte its logs end at.
 func (e *Engine) recoverCommand(ctx context.Context, l *live, rec CommandRecord) error {
-	out, err := outlog.Open(filepath.Join(e.outputDir(rec.ID), "stdout"))
+	out, errs, err := e.openLogs(rec.ID)
 	if err != nil {
 		return err
-	}
-	errs, err := outlog.Open(filepath.Join(e.outputDir(rec.ID), "stderr"))
-	if err != nil {
-		return errors.Join(err, out.Close())
 	}
 	r := e.makeRunning(rec, out, errs)
 	l.putDownTo(rec)
@@ -164,10 +202,7 @@ func (e *Engine) recoverGone(ctx context.Context, rec SandboxRecord, known []upl
 
 // recoverLost ends a command that nobody can tell anything of.
 func (e *Engine) recoverLost(rec CommandRecord) error {
-	rec.Reason = "the daemon ended before it was started"
-	if rec.State == api.StateRunning {
-		rec.Reason = "its sandbox ended while the daemon was away"
-	}
+	rec.Reason = "its sandbox ended while the daemon was away"
 	for name, size := range map[string]*api.Output{"stdout": &rec.Stdout, "stderr": &rec.Stderr} {
 		log, err := outlog.Open(filepath.Join(e.outputDir(rec.ID), name))
 		if err != nil {

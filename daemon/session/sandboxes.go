@@ -85,7 +85,6 @@ func (e *Engine) bootFor(ctx context.Context, chat ChatRecord) (*live, error) {
 	}
 	rec := SandboxRecord{
 		Spec: spec, Chat: chat.Key(), Image: e.cfg.ImageDigest, CreatedAt: now(), IdleSince: now(),
-		Inputs: make(map[string]Input),
 	}
 	err = e.update(rec.Chat, func(tx Tx) error {
 		c, err := tx.Chat(rec.Chat)

@@ -106,6 +106,9 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		return nil, errors.Join(fmt.Errorf("take up the earlier state: %w", err), e.Close())
 	}
 	e.pool = newPool(e, cfg.Pool)
+	if err := e.resumeQueued(); err != nil {
+		return nil, errors.Join(fmt.Errorf("take up the earlier state: %w", err), e.Close())
+	}
 	return e, nil
 }
 

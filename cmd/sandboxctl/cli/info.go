@@ -37,6 +37,10 @@ func printInfo(c *cli.Context, i api.Info) error {
 	if !limits.Enforced {
 		bound = "not enforced: " + limits.Unenforced
 	}
+	disk := fmt.Sprintf("%s for files, %s for what is installed", humanize.IBytes(uint64(limits.DiskBytes)), humanize.IBytes(uint64(limits.OverlayBytes)))
+	if !limits.DiskEnforced {
+		disk += " (files not enforced: " + limits.DiskUnenforced + ")"
+	}
 	account := i.Account
 	if i.Operator {
 		account += " (operator)"
@@ -50,7 +54,10 @@ func printInfo(c *cli.Context, i api.Info) error {
 		{"image", fmt.Sprintf("%s (%s, sha256 %.12s…)", i.Image.Path, humanize.IBytes(uint64(i.Image.Size)), i.Image.SHA256)},
 		{"store", i.Store},
 		{"a command", fmt.Sprintf("timeout %g s, at most %g s; %s of each stream kept", limits.DefaultTimeout, limits.MaxTimeout, humanize.IBytes(uint64(limits.OutputBytes)))},
+		{"a turn", fmt.Sprintf("%g s of work; %d commands of a chat at a time", limits.TurnBudget, limits.MaxRunning)},
 		{"a sandbox", bound + fmt.Sprintf("; removed %g s after its last command", limits.IdleLife)},
+		{"its disk", disk},
+		{"at a time", fmt.Sprintf("%d sandboxes on this host, %d of an account", limits.Sandboxes, limits.AccountSandboxes)},
 		{"now", fmt.Sprintf("%d sandboxes, %d running commands, %d uploads waiting", i.Sandboxes, i.Running, i.UploadWait)},
 	} {
 		t.row(row[0], row[1])
