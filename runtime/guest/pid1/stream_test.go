@@ -152,7 +152,10 @@ func TestStreamIsWholeWhateverHappensToTheConnection(t *testing.T) {
 			synctest.Wait()
 			at := int64(len(got))
 			for _, c := range h.chunks[:random.IntN(len(h.chunks)+1)] {
-				if c.Offset != at {
+				if c.Offset > at {
+					break // meant for the connection before: the host drops this one
+				}
+				if c.Offset < at {
 					t.Fatalf("a chunk at %d follows %d", c.Offset, at)
 				}
 				at += int64(len(c.Data))
