@@ -241,8 +241,9 @@ func (e *Engine) removeOrphans(ctx context.Context, owned []SandboxRecord) error
 	var all sync.WaitGroup
 	for i, id := range ids {
 		all.Go(func() {
-			errs[i] = e.removeSandbox(ctx, id)
-			e.log.Info("removed a sandbox that nobody owns", "sandbox", id, "error", errs[i])
+			if errs[i] = e.removeSandbox(ctx, id); errs[i] == nil {
+				e.log.Info("removed a sandbox that nobody owns", "sandbox", id)
+			}
 		})
 	}
 	all.Wait()

@@ -66,32 +66,42 @@ func (in *Init) Run(ctx context.Context) error {
 		return fmt.Errorf("watch %s: %w", in.cfg.Outputs, err)
 	}
 	go in.forwardHints(hints)
+	pause := minRedial
 	for ctx.Err() == nil {
-		if err := in.serve(ctx); err != nil {
+		reached, err := in.serve(ctx)
+		if err != nil {
 			fmt.Fprintln(os.Stderr, "sandbox-init:", err)
+		}
+		if reached {
+			pause = minRedial
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(redial):
+		case <-time.After(pause):
 		}
+		pause = min(2*pause, maxRedial)
 	}
 	return ctx.Err()
 }
 
-// redial is the pause between two attempts to reach the host.
-const redial = 20 * time.Millisecond
+// The pause between two attempts to reach the host grows: a daemon that
+// restarts is found at once, and one that stays away costs its host little.
+const (
+	minRedial = 5 * time.Millisecond
+	maxRedial = 500 * time.Millisecond
+)
 
-// serve speaks with the host over one connection.
-func (in *Init) serve(ctx context.Context) error {
+// serve speaks with the host over one connection, if it can be reached.
+func (in *Init) serve(ctx context.Context) (reached bool, err error) {
 	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", in.cfg.Socket)
 	if err != nil {
-		return nil // the host is away; it comes back
+		return false, nil // the host is away; it comes back
 	}
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	if err := guest.WriteJSON(conn, guest.KindHello, guest.Hello{Version: guest.Version, Procs: in.table.ids()}); err != nil {
-		return nil
+		return true, nil
 	}
 	in.setConn(conn)
 	defer in.dropConn(conn)
@@ -99,13 +109,13 @@ func (in *Init) serve(ctx context.Context) error {
 	for {
 		kind, body, err := guest.ReadFrame(r)
 		if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
-			return nil
+			return true, nil
 		}
 		if err != nil {
-			return fmt.Errorf("read from the host: %w", err)
+			return true, fmt.Errorf("read from the host: %w", err)
 		}
 		if err := in.handle(kind, body); err != nil {
-			return err
+			return true, err
 		}
 	}
 }
