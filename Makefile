@@ -1,5 +1,5 @@
 # make demo | test | build | image | bench | clean: see README.md.
-GO      ?= go
+GO      := $(or $(shell command -v go 2>/dev/null),/usr/local/go/bin/go)
 BIN     := bin
 ROOMS   := cmd daemon internal packaging rootfs runtime skills systemd uploader
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
