@@ -32,6 +32,9 @@ func (e *Engine) StartCommand(ctx context.Context, key ChatKey, req api.NewComma
 	if err != nil {
 		return api.Command{}, err
 	}
+	if err := e.checkCells(key, req.Inputs); err != nil {
+		return api.Command{}, err
+	}
 	r, err := e.newRunning(rec)
 	if err != nil {
 		return api.Command{}, err
@@ -295,8 +298,8 @@ func (e *Engine) Output(key ChatKey, id, stream string) (*outlog.Log, func() err
 		return nil, nil, err
 	}
 	if r := e.runningOf(id); r != nil {
-		if l := r.log(stream); l != nil {
-			return l, func() error { return nil }, nil
+		if l := r.log(stream); l != nil && r.use() {
+			return l, r.release, nil
 		}
 	}
 	l, err := outlog.Open(filepath.Join(e.outputDir(id), stream))

@@ -37,6 +37,24 @@ func (e *Engine) placeInputs(ctx context.Context, l *live, rec CommandRecord) er
 	return nil
 }
 
+// checkCells refuses inputs that name cells which are not there.
+func (e *Engine) checkCells(k ChatKey, inputs []string) error {
+	for _, name := range inputs {
+		number, isCell := strings.CutPrefix(name, "#")
+		if !isCell {
+			continue
+		}
+		n, err := strconv.Atoi(number)
+		if err != nil {
+			return api.Errorf(api.CodeInvalid, "input %q is no cell: write it as #3", name)
+		}
+		if _, err := e.cellRecord(k, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // placeCell copies a cell's file below /inputs under its own name.
 func (e *Engine) placeCell(ctx context.Context, l *live, k ChatKey, ordinal int) error {
 	name, r, err := e.inputFromCell(ctx, k, ordinal)

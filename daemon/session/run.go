@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -50,13 +49,39 @@ type running struct {
 
 	// writing is held while the record is written.
 	writing sync.Mutex
-	// mu guards rec.
+	// mu guards rec and users.
 	mu  sync.Mutex
 	rec CommandRecord
+	// users are the command itself and the readers of its logs: the last one
+	// closes them.
+	users int
+}
+
+// use keeps the logs open for a reader, unless they are closed already.
+func (r *running) use() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.users == 0 {
+		return false
+	}
+	r.users++
+	return true
+}
+
+// release lets go of the logs.
+func (r *running) release() error {
+	r.mu.Lock()
+	r.users--
+	last := r.users == 0
+	r.mu.Unlock()
+	if !last {
+		return nil
+	}
+	return errors.Join(r.out.Close(), r.err.Close())
 }
 
 func (e *Engine) makeRunning(rec CommandRecord, out, errs *outlog.Log) *running {
-	r := &running{rec: rec, out: out, err: errs, done: make(chan struct{})}
+	r := &running{rec: rec, out: out, err: errs, done: make(chan struct{}), users: 1}
 	r.ctx, r.cancel = context.WithCancelCause(e.ctx)
 	if rec.Stream {
 		r.stdin = newStdinPipe(r.ctx)
@@ -73,7 +98,7 @@ func (r *running) record() CommandRecord {
 // discard undoes newRunning.
 func (r *running) discard() error {
 	r.cancel(errLeft)
-	return errors.Join(r.out.Close(), r.err.Close())
+	return r.release()
 }
 
 // Write implements sandbox.Sink: the logs are files, safe against the death of
@@ -402,7 +427,7 @@ func (e *Engine) end(r *running, l *live, v verdict) {
 	e.mu.Unlock()
 	r.cancel(errLeft)
 	close(r.done)
-	if err := errors.Join(r.out.Close(), r.err.Close()); err != nil && !errors.Is(err, os.ErrClosed) {
+	if err := r.release(); err != nil {
 		e.log.Error("close an output log", "command", rec.ID, "error", err)
 	}
 }

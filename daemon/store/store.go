@@ -65,6 +65,9 @@ const lockTimeout = time.Second
 // Open opens the database at path and makes it when it is missing. It refuses
 // one that is damaged, that another process uses, or whose schema is newer.
 func Open(path string) (*Store, error) {
+	if err := checkLength(path); err != nil {
+		return nil, fmt.Errorf("open state %s: %w", path, err)
+	}
 	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockTimeout, FreelistType: bolt.FreelistMapType})
 	if errors.Is(err, bolterrors.ErrTimeout) {
 		return nil, fmt.Errorf("open state %s: another daemon is using it", path)

@@ -125,6 +125,7 @@ func TestDamagedFilesAreRefused(t *testing.T) {
 	for name, damage := range map[string]func([]byte) []byte{
 		"text":      func([]byte) []byte { return []byte("this is no database\n") },
 		"one page":  func(b []byte) []byte { return b[:os.Getpagesize()] },
+		"3 pages":   func(b []byte) []byte { return b[:3*os.Getpagesize()] },
 		"a little":  func(b []byte) []byte { return b[:100] },
 		"zeroes":    func(b []byte) []byte { return make([]byte, len(b)) },
 		"both meta": func(b []byte) []byte { clear(b[:2*os.Getpagesize()]); return b },

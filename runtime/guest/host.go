@@ -121,11 +121,11 @@ func (h *Host) serve(conn net.Conn) error {
 	if err := conn.SetReadDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("clear the hello's deadline: %w", err)
 	}
+	defer h.disconnected()
 	if err := h.greet(conn, hello); err != nil {
 		return err
 	}
 	h.readyOnce.Do(func() { close(h.ready) })
-	defer h.disconnected()
 	for {
 		kind, body, err := ReadFrame(r)
 		if err != nil {
