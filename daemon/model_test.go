@@ -40,7 +40,11 @@ func TestModel(t *testing.T) {
 	t.Logf("seed %d", seed)
 	ctx, cancel := context.WithCancel(t.Context())
 	killed := make(chan int)
-	go func() { killed <- killAgainAndAgain(ctx, p) }()
+	go func() {
+		n := 0
+		defer func() { killed <- n }() // also if a daemon does not come back
+		killAgainAndAgain(ctx, p, &n)
+	}()
 	const players = 4
 	var all sync.WaitGroup
 	next := make(chan int)
@@ -61,16 +65,16 @@ func TestModel(t *testing.T) {
 }
 
 // killAgainAndAgain crashes the daemon every few seconds.
-func killAgainAndAgain(ctx context.Context, p *daemontest.Process) (n int) {
+func killAgainAndAgain(ctx context.Context, p *daemontest.Process, n *int) {
 	for {
 		select {
 		case <-ctx.Done():
-			return n
+			return
 		case <-time.After(time.Duration(1500+rand.IntN(2500)) * time.Millisecond):
 		}
 		p.Kill()
 		p.Again()
-		n++
+		*n++
 	}
 }
 

@@ -237,15 +237,18 @@ func (e *Engine) removeOrphans(ctx context.Context, owned []SandboxRecord) error
 	ids = slices.DeleteFunc(slices.Compact(ids), func(id string) bool {
 		return slices.ContainsFunc(owned, func(r SandboxRecord) bool { return r.Spec.ID == id })
 	})
-	errs := make([]error, len(ids))
 	var all sync.WaitGroup
-	for i, id := range ids {
+	for _, id := range ids {
 		all.Go(func() {
-			if errs[i] = e.removeSandbox(ctx, id); errs[i] == nil {
-				e.log.Info("removed a sandbox that nobody owns", "sandbox", id)
+			// What can't be removed now is found again by the next daemon; it
+			// must not keep this one from serving.
+			if err := e.removeSandbox(ctx, id); err != nil {
+				e.log.Error("remove a sandbox that nobody owns", "sandbox", id, "error", err)
+				return
 			}
+			e.log.Info("removed a sandbox that nobody owns", "sandbox", id)
 		})
 	}
 	all.Wait()
-	return errors.Join(errs...)
+	return nil
 }

@@ -78,31 +78,40 @@ func (r *Runtime) endProcesses(ctx context.Context, id string) error {
 			return err
 		}
 	}
+	if err := r.endStragglers(ctx, id); err != nil {
+		return err
+	}
 	args := []string{"--root", filepath.Join(r.cfg.RunDir, "state")}
 	if !r.cgroups.usable {
 		args = append(args, "--ignore-cgroups")
 	}
-	if err := r.runsc(ctx, id, append(args, "delete", "--force", id)); err != nil {
-		return err
-	}
-	return r.endStragglers(ctx, id)
+	return r.runsc(ctx, id, append(args, "delete", "--force", id))
 }
 
-// endStragglers ends processes of a sandbox whose boot was cut off before its
-// pid was recorded. They carry the sandbox's bundle on their command line.
+// endStragglers ends the processes of a sandbox whose boot was cut off with the
+// daemon: runsc goes on booting it without us, and what it starts has no pid
+// recorded. They carry the sandbox's directory on their command line. A process
+// may be starting another while it is ended, so it looks until it finds none.
 func (r *Runtime) endStragglers(ctx context.Context, id string) error {
-	bundle := []byte("--bundle=" + r.dir(id))
+	for ctx.Err() == nil {
+		found, err := r.endStarted(ctx, id)
+		if err != nil || !found {
+			return err
+		}
+	}
+	return fmt.Errorf("end the processes of sandbox %s: %w", id, ctx.Err())
+}
+
+// endStarted ends those that there are now.
+func (r *Runtime) endStarted(ctx context.Context, id string) (found bool, err error) {
 	entries, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
-		return fmt.Errorf("list processes: %w", err)
+		return false, fmt.Errorf("list processes: %w", err)
 	}
 	for _, e := range entries {
 		args, err := os.ReadFile(e)
-		if err != nil {
-			continue // ended meanwhile
-		}
-		if !hasArg(args, bundle) {
-			continue
+		if err != nil || !hasArg(args, r.dir(id)) {
+			continue // ended meanwhile, or another's
 		}
 		var pid int
 		if _, err := fmt.Sscanf(e, "/proc/%d/", &pid); err != nil {
@@ -113,18 +122,21 @@ func (r *Runtime) endStragglers(ctx context.Context, id string) error {
 			continue
 		}
 		if err != nil {
-			return err
+			return found, err
 		}
+		found = true
 		if err := ref.Kill(ctx); err != nil {
-			return err
+			return found, err
 		}
 	}
-	return nil
+	return found, nil
 }
 
-func hasArg(cmdline, arg []byte) bool {
+// hasArg tells whether one of a process's arguments names the directory, alone
+// or as a bundle.
+func hasArg(cmdline []byte, dir string) bool {
 	for a := range bytes.SplitSeq(cmdline, []byte{0}) {
-		if bytes.Equal(a, arg) {
+		if string(a) == dir || string(a) == "--bundle="+dir {
 			return true
 		}
 	}
