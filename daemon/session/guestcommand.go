@@ -72,4 +72,3 @@ func scriptName(given string) string {
 	}
 	return name
 }
-
