@@ -127,7 +127,8 @@ func (r *bare) command(ctx context.Context, id string, args ...string) error {
 
 // run starts a sandbox from nothing.
 func (r *bare) run(ctx context.Context) (id string, err error) {
-	id = fmt.Sprintf("bare-%d-%d", os.Getpid(), r.next.Add(1))
+	// Of one length: runsc takes the beginning of an id for the id.
+	id = fmt.Sprintf("bare-%d-%06d", os.Getpid(), r.next.Add(1))
 	spec := r.spec
 	overlay, shared := filepath.Join(r.path(id), "overlay"), filepath.Join(r.path(id), "workspace")
 	spec.Mounts = append(slices.Clone(r.spec.Mounts), specs.Mount{

@@ -118,7 +118,7 @@ func run(ctx context.Context, args []string, log io.Writer) (err error) {
 	defer func() {
 		err = errors.Join(err, b.close())
 		if b.dir != "" {
-			err = errors.Join(err, leftovers(b.dir))
+			err = errors.Join(err, clearDir(b.dir))
 		}
 	}()
 	before, err := b.prepare()
@@ -153,7 +153,6 @@ func (b *bench) prepare() (hostFacts, error) {
 	if b.dir, err = os.MkdirTemp("/tmp", "msbench"); err != nil {
 		return hostFacts{}, fmt.Errorf("make a working directory: %w", err)
 	}
-	b.defers(func() error { return os.RemoveAll(b.dir) })
 	before, err := lookAtHost()
 	if err != nil {
 		return before, err

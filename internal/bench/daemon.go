@@ -117,35 +117,39 @@ func (d *daemon) said() string {
 	return strings.TrimSpace(string(text[max(0, len(text)-2000):]))
 }
 
-// stop ends the daemon with its sandboxes. One that had ended by itself is
-// started once more, since only a daemon removes what another one left.
+// stop ends the daemon with its sandboxes. After one that did not end well
+// another is started and ended, since only a daemon removes what a daemon left.
 func (d *daemon) stop() error {
 	if d.cmd == nil || d.cmd.Process == nil {
 		return nil
 	}
-	var errs []error
-	select {
-	case err := <-d.ended:
-		errs = append(errs, fmt.Errorf("sandboxd ended before it was asked to (%v): %s", err, d.said()))
-		if err := d.launch(context.Background()); err != nil {
-			return errors.Join(append(errs, err)...)
+	err := d.end()
+	if err != nil {
+		again := d.launch(context.Background())
+		if again == nil {
+			again = d.end()
 		}
-	default:
-	}
-	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		errs = append(errs, fmt.Errorf("stop sandboxd: %w", err))
-	}
-	select {
-	case err := <-d.ended:
-		if err != nil {
-			errs = append(errs, fmt.Errorf("sandboxd ended with %w: %s", err, d.said()))
-		}
-	case <-time.After(stopTimeout):
-		errs = append(errs, fmt.Errorf("sandboxd did not end within %s", stopTimeout), d.cmd.Process.Kill())
-		<-d.ended
+		err = errors.Join(err, again)
 	}
 	d.cmd = nil
-	return errors.Join(errs...)
+	return err
+}
+
+// end asks the daemon to end, and waits.
+func (d *daemon) end() error {
+	// One that has ended already can't be asked; ended says how it went.
+	asked := d.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case err := <-d.ended:
+		if err != nil || asked != nil {
+			return fmt.Errorf("sandboxd ended with %v (asked to end: %v): %s", err, asked, d.said())
+		}
+		return nil
+	case <-time.After(stopTimeout):
+		err := errors.Join(fmt.Errorf("sandboxd did not end within %s: %s", stopTimeout, d.said()), d.cmd.Process.Kill())
+		<-d.ended
+		return err
+	}
 }
 
 // newChat makes a chat and runs its first command to the end.

@@ -101,6 +101,19 @@ func (b *bench) versions() ([]string, error) {
 	}, nil
 }
 
+// clearDir removes the working directory. When something of it is left on the host
+// it says so, and keeps the directory: sandboxes may have it mounted.
+func clearDir(dir string) error {
+	var err error
+	for range 50 { // what the kernel takes down after its last user
+		if err = leftovers(dir); err == nil {
+			return os.RemoveAll(dir)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return err
+}
+
 // leftovers says what of dir is still on the host.
 func leftovers(dir string) error {
 	var left []error
