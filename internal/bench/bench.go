@@ -135,7 +135,7 @@ func run(ctx context.Context, args []string, log io.Writer) (err error) {
 			fmt.Fprintln(log)
 			return errors.Join(fmt.Errorf("measure %s: %w", s.name, err), context.Cause(ctx))
 		}
-		fmt.Fprintf(log, " (%s)\n", time.Since(began).Round(time.Second))
+		fmt.Fprintf(log, "\n  took %s\n", time.Since(began).Round(time.Second))
 	}
 	return b.write(before)
 }

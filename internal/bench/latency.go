@@ -147,6 +147,9 @@ func (b *bench) measureWarmTrue() error {
 		targets: []target{atMost("p50", 7), atMost("ratio", 1.0/3)},
 	})
 	b.explainTrue(a, subject, float64(after-before)/float64(len(subject)), sync)
+	if err := b.measureFloor(chat); err != nil {
+		return err
+	}
 	return d.drop(b.ctx, chat)
 }
 

@@ -24,7 +24,11 @@ type row struct {
 	targets []target
 }
 
-func (b *bench) add(r row) { b.rows = append(b.rows, r) }
+// add takes a row into the report, and shows it at once.
+func (b *bench) add(r row) {
+	b.rows = append(b.rows, r)
+	fmt.Fprintf(b.log, "\n  %s", strings.Join(r.cells(), " | "))
+}
 
 // ratio compares the medians.
 func (r row) ratio() float64 { return r.subject.p50() / r.base.p50() }
