@@ -83,20 +83,26 @@ func unmount(path string) error {
 	return nil
 }
 
-// run runs a program of the image in /workspace and returns what it printed,
-// and how long it took from the fork to the end.
-func (c *chroot) run(ctx context.Context, argv ...string) (stdout string, took time.Duration, err error) {
+// done is what became of a program: what it printed, and how long it took from
+// the fork to the end.
+type done struct {
+	stdout, stderr string
+	took           time.Duration
+}
+
+// run runs a program of the image in /workspace.
+func (c *chroot) run(ctx context.Context, argv ...string) (done, error) {
 	var out, said bytes.Buffer
 	cmd := exec.CommandContext(ctx, filepath.Join("/usr/bin", argv[0]), argv[1:]...)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = c.env, "/workspace", &out, &said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: c.dir}
 	began := time.Now()
-	err = cmd.Run()
-	took = time.Since(began)
+	err := cmd.Run()
+	d := done{took: time.Since(began), stdout: out.String(), stderr: said.String()}
 	if err != nil {
-		err = fmt.Errorf("run %s in the chroot: %w: %s", argv[0], err, bytes.TrimSpace(said.Bytes()))
+		return d, fmt.Errorf("run %s in the chroot: %w: %s", argv[0], err, bytes.TrimSpace(said.Bytes()))
 	}
-	return out.String(), took, err
+	return d, nil
 }
 
 // write puts a file into /workspace.

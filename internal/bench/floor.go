@@ -60,10 +60,11 @@ func (b *bench) measureFloor(chat string) error {
 	if err := json.Unmarshal([]byte(text), &in); err != nil {
 		return fmt.Errorf("read what a script measured: %w", err)
 	}
-	if text, _, err = b.root.run(b.ctx, argv...); err != nil {
+	native, err := b.root.run(b.ctx, argv...)
+	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal([]byte(text), &out); err != nil {
+	if err := json.Unmarshal([]byte(native.stdout), &out); err != nil {
 		return fmt.Errorf("read what a script measured: %w", err)
 	}
 	b.details = append(b.details, detail{
