@@ -70,6 +70,9 @@ func New(ctx context.Context, cfg config.Config, ephemeral bool, log *slog.Logge
 	if err != nil {
 		return nil, err
 	}
+	if err := checkRecords(cfg.Paths.StateDir); err != nil {
+		return nil, err
+	}
 	st, err := store.Open(filepath.Join(cfg.Paths.StateDir, "state.db"))
 	if err != nil {
 		return nil, err

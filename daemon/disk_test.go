@@ -12,7 +12,7 @@ import (
 // TestFullDisks fills what a sandbox may write, in each place.
 func TestFullDisks(t *testing.T) {
 	d := daemontest.Start(t, func(c *config.Config) { c.Limits.Disk, c.Limits.Overlay = 64<<20, 64<<20 })
-	for _, file := range []string{"/outputs/big", "/workspace/big", "/root/big"} {
+	for _, file := range []string{"/outputs/big", "/workspace/big", "/root/big", "/tmp/big"} {
 		cmd := d.Shell("head -c 200000000 /dev/zero >" + file)
 		_, stderr := d.Printed(cmd)
 		if cmd.State != api.StateFailed || !strings.Contains(stderr, "No space left on device") {

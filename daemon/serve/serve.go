@@ -92,6 +92,10 @@ func serve(c *cli.Context, stderr io.Writer) error {
 	}
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
 	d, err := daemon.New(c.Context, cfg, c.Bool("ephemeral"), log)
+	if err != nil && c.Context.Err() != nil && errors.Is(err, context.Canceled) {
+		log.Info("ended while starting")
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -46,11 +46,14 @@ func splitGuest(p string) (dir, rest string, err error) {
 // sandbox, without the host's own paths.
 func fileError(p string, err error) error {
 	var pe *fs.PathError
+	var le *os.LinkError
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return api.Errorf(api.CodeFileNotFound, "there is no file %s in the sandbox", p)
 	case errors.As(err, &pe):
 		return api.Errorf(api.CodeInvalid, "%s: %v", p, pe.Err)
+	case errors.As(err, &le):
+		return api.Errorf(api.CodeInvalid, "%s: %v", p, le.Err)
 	}
 	return err
 }

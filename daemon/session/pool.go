@@ -65,10 +65,16 @@ func (p *pool) fill() {
 
 // take returns a booted sandbox, from the pool when it has one.
 func (p *pool) take(ctx context.Context, mode sandbox.NetworkMode) (sandbox.Spec, sandbox.Handle, error) {
+	if p.ctx.Err() != nil {
+		return sandbox.Spec{}, nil, errClosing
+	}
 	for mode == sandbox.NetworkPublic {
 		select {
-		case w := <-p.ready:
-			p.want <- struct{}{}
+		case w, ok := <-p.ready:
+			if !ok {
+				return sandbox.Spec{}, nil, errClosing
+			}
+			p.want <- struct{}{} // there is room: each wish stood for this one
 			select {
 			case <-w.handle.Done(): // it ended while it waited
 				if err := p.engine.removeSandbox(ctx, w.spec.ID); err != nil {

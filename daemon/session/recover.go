@@ -124,6 +124,9 @@ func (e *Engine) recoverSandbox(ctx context.Context, rec SandboxRecord, commands
 		return nil, err
 	}
 	h, err := e.cfg.Runtime.Adopt(ctx, rec.Spec)
+	if ctx.Err() != nil {
+		return nil, ctx.Err() // a daemon that is told to end judges nobody
+	}
 	if err != nil {
 		if !errors.Is(err, sandbox.ErrGone) {
 			e.log.Warn("a sandbox can't be taken up again", "sandbox", rec.Spec.ID, "error", err)

@@ -130,6 +130,12 @@ func (e *Engine) run(r *running, lane *laneWaiter) {
 		return
 	}
 	defer e.lanes.leave(rec.Key().String())
+	e.mu.Lock()
+	closing := e.closing
+	e.mu.Unlock()
+	if closing { // it stays queued, for a later daemon
+		return
+	}
 	l, err := e.begin(r)
 	if err != nil {
 		e.endUnstarted(r, err)
@@ -142,7 +148,7 @@ func (e *Engine) run(r *running, lane *laneWaiter) {
 func (e *Engine) endUnstarted(r *running, err error) {
 	var known *api.Error
 	switch {
-	case e.ctx.Err() != nil: // a later daemon says so
+	case e.ctx.Err() != nil, errors.Is(err, errClosing): // a later daemon begins it, or says so
 		return
 	case errors.Is(context.Cause(r.ctx), errCanceled):
 		e.end(r, nil, verdict{api.StateCanceled, "it was canceled before it started", nil, 0})

@@ -19,6 +19,9 @@ import (
 // diskTimeout bounds the wait for the last user of a disk.
 const diskTimeout = 20 * time.Second
 
+// errClosing refuses a sandbox to an engine that ends.
+var errClosing = api.Errorf(api.CodeUnavailable, "the daemon is ending").CanRetry()
+
 // live is a chat's sandbox and what follows it.
 type live struct {
 	handle  sandbox.Handle
@@ -152,8 +155,14 @@ func (e *Engine) attach(rec SandboxRecord, h sandbox.Handle, known []uploader.Kn
 	}
 	l.watcher = w
 	e.mu.Lock()
-	e.live[rec.Chat] = l
+	closing := e.closing
+	if !closing {
+		e.live[rec.Chat] = l
+	}
 	e.mu.Unlock()
+	if closing {
+		return nil, errors.Join(errClosing, w.Close())
+	}
 	e.work.Go(func() { forwardHints(l) })
 	e.work.Go(func() { e.watchEnd(l) })
 	l.mu.Lock()

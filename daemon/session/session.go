@@ -83,8 +83,10 @@ type Engine struct {
 	lanes *lanes
 	seats seats
 
-	// mu guards the maps.
-	mu       sync.Mutex
+	// mu guards the maps and closing.
+	mu sync.Mutex
+	// closing is set once no sandbox may join live any more.
+	closing  bool
 	live     map[ChatKey]*live
 	commands map[string]*running
 }
@@ -116,15 +118,16 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 // An ephemeral engine removes them first.
 func (e *Engine) Close() error {
 	var errs []error
-	if e.pool != nil {
-		errs = append(errs, e.pool.close())
-	}
 	e.mu.Lock()
+	e.closing = true
 	lives := make([]*live, 0, len(e.live))
 	for _, l := range e.live {
 		lives = append(lives, l)
 	}
 	e.mu.Unlock()
+	if e.pool != nil {
+		errs = append(errs, e.pool.close())
+	}
 	if e.cfg.Ephemeral {
 		for _, l := range lives {
 			errs = append(errs, e.endSandbox(context.Background(), l, "the daemon ended"))

@@ -26,6 +26,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"runtime/debug"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -68,7 +70,7 @@ func Open(path string) (*Store, error) {
 	if err := checkLength(path); err != nil {
 		return nil, fmt.Errorf("open state %s: %w", path, err)
 	}
-	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockTimeout, FreelistType: bolt.FreelistMapType})
+	db, err := openBolt(path, 0o600, &bolt.Options{Timeout: lockTimeout, FreelistType: bolt.FreelistMapType})
 	if errors.Is(err, bolterrors.ErrTimeout) {
 		return nil, fmt.Errorf("open state %s: another daemon is using it", path)
 	}
@@ -80,6 +82,18 @@ func Open(path string) (*Store, error) {
 		return nil, errors.Join(fmt.Errorf("open state %s: %w", path, err), db.Close())
 	}
 	return s, nil
+}
+
+// openBolt opens the file. What bbolt finds impossible in a damaged one, it
+// panics of; what it reads beyond the end is a fault.
+func openBolt(path string, mode os.FileMode, options *bolt.Options) (db *bolt.DB, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("it is damaged (%v): restore it from a backup", p)
+		}
+	}()
+	return bolt.Open(path, mode, options)
 }
 
 // migrate brings the schema to Version.

@@ -64,7 +64,9 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	if err := probe.Remove(ctx, id); err != nil { // of a daemon that was killed
 		return nil, fmt.Errorf("try a disk: %w", err)
 	}
-	if _, err := probe.Make(ctx, id); err != nil {
+	if _, err := probe.Make(ctx, id); ctx.Err() != nil {
+		return nil, fmt.Errorf("try a disk: %w", ctx.Err())
+	} else if err != nil {
 		m.unbounded = err.Error()
 		cfg.Log.Warn("sandboxes' disks have no size limit", "reason", m.unbounded)
 		return m, nil

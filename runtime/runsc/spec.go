@@ -41,6 +41,7 @@ var binds = []struct {
 	{"inputs", "/inputs", true},
 	{"outputs", "/outputs", false},
 	{"skills", "/skills", true},
+	{"tmp", "/tmp", false}, // else it would be memory without a bound of its own
 	{sandbox.JournalDir, "/.journal", false},
 }
 
@@ -51,6 +52,9 @@ func (r *Runtime) writeBundle(spec sandbox.Spec, network sandbox.Attachment) err
 		if err := os.MkdirAll(filepath.Join(spec.Disk, b.disk), 0o755); err != nil {
 			return fmt.Errorf("make the sandbox's disk: %w", err)
 		}
+	}
+	if err := os.Chmod(filepath.Join(spec.Disk, "tmp"), 0o777|os.ModeSticky); err != nil {
+		return fmt.Errorf("make the sandbox's disk: %w", err)
 	}
 	for _, d := range []string{spec.Overlay, filepath.Join(dir, "root"), filepath.Join(dir, "ctl")} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
@@ -133,6 +137,7 @@ func (r *Runtime) mounts(spec sandbox.Spec) []specs.Mount {
 	mounts := []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc"},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs"},
+		{Destination: "/dev/shm", Type: "tmpfs", Source: "tmpfs", Options: shmOptions(spec.Limits)},
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"ro", "nosuid", "noexec", "nodev"}},
 		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"rw"}},
 		bind(r.cfg.InitDir, "/.init", true),
@@ -143,6 +148,15 @@ func (r *Runtime) mounts(spec sandbox.Spec) []specs.Mount {
 		mounts = append(mounts, bind(filepath.Join(spec.Disk, b.disk), b.guest, b.readOnly))
 	}
 	return mounts
+}
+
+// shmOptions bounds shared memory to half of the sandbox's.
+func shmOptions(l sandbox.Limits) []string {
+	options := []string{"nosuid", "nodev", "mode=1777"}
+	if l.MemoryBytes > 0 {
+		options = append(options, "size="+strconv.FormatInt(l.MemoryBytes/2, 10))
+	}
+	return options
 }
 
 func resources(l sandbox.Limits) *specs.LinuxResources {
