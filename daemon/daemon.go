@@ -63,6 +63,9 @@ func New(ctx context.Context, cfg config.Config, ephemeral bool, log *slog.Logge
 	if os.Geteuid() != 0 {
 		return nil, errors.New("sandboxd needs root: it makes network namespaces, mounts and cgroups")
 	}
+	if err := checkGroups(cfg.Access); err != nil {
+		return nil, err
+	}
 	if err := d.makeDirs(); err != nil {
 		return nil, err
 	}

@@ -174,6 +174,12 @@ echo GIF89a >lie.png; : >empty; printf x >.hidden; printf x >work.tmp
 			t.Errorf("nothing says that %s:\n%s", want, all)
 		}
 	}
+	if again := succeeded(t, d, d.Shell("true")).Skipped; len(again) > 0 {
+		t.Errorf("the next command tells again of %+v", again)
+	}
+	if changed := succeeded(t, d, d.Shell("ln -sf /etc/passwd /outputs/link")).Skipped; len(changed) != 1 {
+		t.Errorf("a changed link is told as %+v", changed)
+	}
 }
 
 func TestAFileThatLiesBecomesAFileCell(t *testing.T) {

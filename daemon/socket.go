@@ -9,6 +9,8 @@ import (
 	"os/user"
 	"strconv"
 	"time"
+
+	"mediasandbox/daemon/config"
 )
 
 // maxSocketPath is what a Unix socket's address holds, in bytes.
@@ -49,6 +51,23 @@ func clearSocket(path string) error {
 		return errors.Join(errors.New("another daemon is listening there"), conn.Close())
 	}
 	return os.Remove(path)
+}
+
+// checkGroups makes sure that the groups of the configuration exist, before
+// anything is begun.
+func checkGroups(a config.Access) error {
+	named := map[string][]string{"access.operator_groups": a.OperatorGroups}
+	if a.Group != "" {
+		named["access.group"] = []string{a.Group}
+	}
+	for key, groups := range named {
+		for _, g := range groups {
+			if _, err := user.LookupGroup(g); err != nil {
+				return fmt.Errorf("%s: %w: make it with `groupadd --system %s`, or take it out of the configuration", key, err, g)
+			}
+		}
+	}
+	return nil
 }
 
 // shareSocket lets the group connect.

@@ -54,7 +54,7 @@ const (
 	ReasonLinks       Reason = "has more than one name (hard link)"
 	ReasonDepth       Reason = "is nested too deep"
 	ReasonPathLength  Reason = "has a path that is too long"
-	ReasonTooMany     Reason = "is beyond the limit of files"
+	ReasonTooMany     Reason = "is beyond the limit of files, like others that are not named"
 	ReasonTooLarge    Reason = "is larger than one file may be"
 	ReasonOpen        Reason = "is still open for writing"
 	ReasonChanging    Reason = "keeps changing"
@@ -69,6 +69,8 @@ type Skipped struct {
 	Path   Path
 	Reason Reason
 	Err    error
+	// Identity is the state in which it was looked at; zero when it was not.
+	Identity Identity
 }
 
 // String is a line for a log or a user.

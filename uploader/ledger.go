@@ -119,7 +119,7 @@ func (l *ledger) refuse(e *entry, r Reason, err error) {
 	e.why, e.err, e.flush = r, err, false
 	if e.told != r {
 		e.told = r
-		l.report(Skipped{Path: e.path, Reason: r, Err: err})
+		l.report(Skipped{Path: e.path, Reason: r, Err: err, Identity: e.id})
 	}
 }
 
@@ -282,7 +282,7 @@ func (l *ledger) left() []Skipped {
 		if r == "" {
 			r = ReasonChanging
 		}
-		out = append(out, Skipped{Path: e.path, Reason: r, Err: e.err})
+		out = append(out, Skipped{Path: e.path, Reason: r, Err: e.err, Identity: e.id})
 	}
 	return out
 }

@@ -83,7 +83,8 @@ func cut(err error) error {
 }
 
 // retry runs f again while the daemon is away; f calls alive when it is there.
-// One that never was there is not waited for.
+// One that never was there is not waited for: a connection that it cut off
+// shows that it was.
 func retry[T any](ctx context.Context, f func(alive func()) (T, error)) (T, error) {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval, b.MaxInterval = 50*time.Millisecond, time.Second
@@ -95,6 +96,7 @@ func retry[T any](ctx context.Context, f func(alive func()) (T, error)) (T, erro
 	}
 	op := func() (T, error) {
 		v, err := f(alive)
+		met = met || errors.Is(err, errStreamCut)
 		var unreachable *Unreachable
 		switch {
 		case err == nil:

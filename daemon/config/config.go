@@ -200,7 +200,7 @@ func (c Config) Validate() error {
 	}
 	l := c.Limits
 	check(l.Memory >= 256<<20, "limits.memory is %s, it must be at least 256 MiB", humanize.IBytes(uint64(l.Memory)))
-	check(l.CPUs > 0 && l.CPUs <= 1024, "limits.cpus is %g, it must be over 0", l.CPUs)
+	check(l.CPUs >= 0.01 && l.CPUs <= 1024, "limits.cpus is %g, it must be between 0.01 and 1024", l.CPUs)
 	check(l.PIDs >= 64, "limits.pids is %d, it must be at least 64", l.PIDs)
 	check(l.Overlay >= 64<<20, "limits.overlay is %s, it must be at least 64 MiB", humanize.IBytes(uint64(l.Overlay)))
 	check(l.Disk >= 64<<20, "limits.disk is %s, it must be at least 64 MiB", humanize.IBytes(uint64(l.Disk)))

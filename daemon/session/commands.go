@@ -139,6 +139,10 @@ func (e *Engine) newCommand(chat ChatRecord, req api.NewCommand) (CommandRecord,
 	if !path.IsAbs(req.Dir) {
 		return CommandRecord{}, api.Errorf(api.CodeInvalid, "dir %q is not absolute", req.Dir)
 	}
+	if req.Keep && req.TTY != nil {
+		return CommandRecord{}, api.Errorf(api.CodeInvalid, "keep_background goes not with tty").
+			WithHint("start what is to stay in a command without a terminal")
+	}
 	if req.Kind != "" && !slices.Contains(api.Pills(), req.Kind) {
 		return CommandRecord{}, api.Errorf(api.CodeInvalid, "kind %q is not known", req.Kind).WithHint("use one of %v", api.Pills())
 	}
@@ -151,7 +155,7 @@ func (e *Engine) newCommand(chat ChatRecord, req api.NewCommand) (CommandRecord,
 		Command: api.Command{
 			Type: "command", ID: newID("x-"), Chat: chat.ID,
 			Argv: req.Argv, Shell: req.Shell, Python: req.Python, Script: req.Script, Args: req.Args,
-			Dir: req.Dir, TTY: req.TTY != nil, Label: req.Label, Kind: req.Kind, Inputs: req.Inputs,
+			Dir: req.Dir, TTY: req.TTY != nil, Keep: req.Keep, Label: req.Label, Kind: req.Kind, Inputs: req.Inputs,
 			State: api.StateQueued, Timeout: timeout.Seconds(), CreatedAt: now(),
 		},
 	}, nil

@@ -18,7 +18,7 @@ func (e *Engine) guestCommand(rec CommandRecord, sink sandbox.Sink) sandbox.Comm
 	}
 	maps.Copy(env, rec.Env)
 	const scripts = "/run/commands/"
-	cmd := sandbox.Command{Argv: rec.Argv, Env: environ(env), Dir: rec.Dir, KillGrace: killGrace, Sink: sink}
+	cmd := sandbox.Command{Argv: rec.Argv, Env: environ(env), Dir: rec.Dir, KillGrace: killGrace, KeepBackground: rec.Keep, Sink: sink}
 	switch {
 	case rec.Shell != "":
 		cmd.Argv = []string{"sh", "-c", rec.Shell}

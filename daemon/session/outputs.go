@@ -22,15 +22,8 @@ func (e *Engine) watchConfig(l *live, known []uploader.Known) uploader.Config {
 	return uploader.Config{
 		Dir: l.dir("outputs"), GuestDir: "/outputs", Spool: e.cfg.Spool,
 		Receiver: receiver{e, l}, Known: known, Log: e.log.With("sandbox", l.record.Spec.ID),
-		Writers: writers{e, l}, Skipped: func(s uploader.Skipped) { l.skip(s) },
+		Writers: writers{e, l}, Skipped: l.skips.note,
 	}
-}
-
-// skip notes an output that can't become a cell, for its command's record.
-func (l *live) skip(s uploader.Skipped) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.skipped = append(l.skipped, api.Skipped{Path: s.Path.String(), Reason: string(s.Reason)})
 }
 
 // receiver records finished files as cells.
@@ -215,17 +208,10 @@ func (e *Engine) collect(l *live, command string) []api.Skipped {
 	defer cancel()
 	// What takes longer is queued durably; its cells say that they are pending.
 	_, _ = e.uploads.Wait(settled, l.record.Chat.String())
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	skipped := l.skipped
-	l.skipped = nil
 	for _, s := range left {
-		skipped = append(skipped, api.Skipped{Path: s.Path.String(), Reason: string(s.Reason)})
+		l.skips.note(s)
 	}
-	slices.SortFunc(skipped, func(a, b api.Skipped) int {
-		return strings.Compare(a.Path+"\x00"+a.Reason, b.Path+"\x00"+b.Reason)
-	})
-	return slices.Compact(skipped)
+	return l.skips.take()
 }
 
 // uploadPatience is how long a command's end waits for its uploads.

@@ -151,12 +151,12 @@ func (e *Engine) endUnstarted(r *running, err error) {
 	case e.ctx.Err() != nil, errors.Is(err, errClosing): // a later daemon begins it, or says so
 		return
 	case errors.Is(context.Cause(r.ctx), errCanceled):
-		e.end(r, nil, verdict{api.StateCanceled, "it was canceled before it started", nil, 0})
+		e.end(r, nil, verdict{state: api.StateCanceled, reason: "it was canceled before it started"})
 	case errors.As(err, &known):
-		e.end(r, nil, verdict{api.StateFailed, "it could not be started: " + known.Message, nil, 0})
+		e.end(r, nil, verdict{state: api.StateFailed, reason: "it could not be started: " + known.Message})
 	default:
 		e.log.Error("start a command", "command", r.record().ID, "error", err)
-		e.end(r, nil, verdict{api.StateFailed, "it could not be started: the daemon's log says why", nil, 0})
+		e.end(r, nil, verdict{state: api.StateFailed, reason: "it could not be started: the daemon's log says why"})
 	}
 }
 
@@ -304,6 +304,8 @@ type verdict struct {
 	reason string
 	code   *int
 	signal int
+	// left counts the processes that the main one left behind.
+	left int
 }
 
 // judge tells the truth about the end of a command.
@@ -311,25 +313,25 @@ func (e *Engine) judge(r *running, l *live, st sandbox.Status) verdict {
 	cause := context.Cause(r.ctx)
 	switch {
 	case errors.Is(cause, errTimedOut):
-		return verdict{api.StateTimedOut, fmt.Sprintf("it ran into its timeout of %g s", r.record().Timeout), nil, 0}
+		return verdict{state: api.StateTimedOut, reason: fmt.Sprintf("it ran into its timeout of %g s", r.record().Timeout)}
 	case errors.Is(cause, errCanceled):
-		return verdict{api.StateCanceled, errCanceled.Error(), nil, 0}
+		return verdict{state: api.StateCanceled, reason: errCanceled.Error()}
 	case errors.Is(st.Err, sandbox.ErrGone):
 		<-l.handle.Done()
 		if exit := l.handle.Exit(); exit.OOM {
-			return verdict{api.StateOOMKilled, exit.Reason, nil, 0}
+			return verdict{state: api.StateOOMKilled, reason: exit.Reason}
 		}
-		return verdict{api.StateLost, "its sandbox ended under it", nil, 0}
+		return verdict{state: api.StateLost, reason: "its sandbox ended under it"}
 	case errors.Is(st.Err, sandbox.ErrNoProcess):
-		return verdict{api.StateLost, "the daemon ended before it was started", nil, 0}
+		return verdict{state: api.StateLost, reason: "the daemon ended before it was started"}
 	case st.Err != nil:
-		return verdict{api.StateLost, st.Err.Error(), nil, 0}
+		return verdict{state: api.StateLost, reason: st.Err.Error()}
 	case st.Signal != 0:
-		return verdict{api.StateFailed, fmt.Sprintf("signal %d ended it", st.Signal), nil, st.Signal}
+		return verdict{state: api.StateFailed, reason: fmt.Sprintf("signal %d ended it", st.Signal), signal: st.Signal, left: st.Left}
 	case st.Code != 0:
-		return verdict{api.StateFailed, fmt.Sprintf("exit code %d", st.Code), &st.Code, 0}
+		return verdict{state: api.StateFailed, reason: fmt.Sprintf("exit code %d", st.Code), code: &st.Code, left: st.Left}
 	}
-	return verdict{api.StateSucceeded, "", &st.Code, 0}
+	return verdict{state: api.StateSucceeded, code: &st.Code, left: st.Left}
 }
 
 // end records how a command ended, after its outputs are safe. l is nil when
@@ -345,7 +347,7 @@ func (e *Engine) end(r *running, l *live, v verdict) {
 	if l != nil {
 		rec.Skipped = e.collect(l, rec.ID)
 	}
-	rec.ExitCode, rec.Signal, rec.Reason = v.code, v.signal, v.reason
+	rec.ExitCode, rec.Signal, rec.Reason, rec.Background = v.code, v.signal, v.reason, v.left
 	rec.Stdin = nil
 	if err := move(&rec, v.state, now()); err != nil {
 		e.log.Error("end a command", "command", rec.ID, "error", err)

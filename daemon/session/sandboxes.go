@@ -38,8 +38,7 @@ type live struct {
 	idle  *time.Timer
 	ended bool
 	facts sync.WaitGroup
-	// skipped are outputs that can't become cells, since the last command.
-	skipped []api.Skipped
+	skips skips
 	// broken are outputs that killed commands were writing; see writers.go.
 	broken map[string]FileState
 }

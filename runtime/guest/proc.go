@@ -37,6 +37,7 @@ func (h *Host) Start(ctx context.Context, id string, cmd sandbox.Command) (*Proc
 	req := &Start{
 		Proc: id, Argv: cmd.Argv, Env: cmd.Env, Dir: cmd.Dir, Files: cmd.Files,
 		Stdin: cmd.Stdin != nil, TTY: cmd.TTY, Warm: cmd.Warm, GraceMillis: cmd.KillGrace.Milliseconds(),
+		Keep: cmd.KeepBackground,
 	}
 	p := h.newProc(id, cmd.Sink)
 	p.start = req
@@ -145,7 +146,7 @@ func (p *Proc) chunk(c Chunk) error {
 }
 
 func (p *Proc) exited(e Exited) {
-	st := sandbox.Status{Code: e.Code, Signal: e.Signal}
+	st := sandbox.Status{Code: e.Code, Signal: e.Signal, Left: min(max(e.Left, 0), MaxLeft)}
 	p.mu.Lock()
 	complete := e.Stdout == p.have[sandbox.Stdout] && e.Stderr == p.have[sandbox.Stderr]
 	p.mu.Unlock()

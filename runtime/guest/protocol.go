@@ -37,6 +37,8 @@ const (
 	StdinWindow = 256 << 10
 	// MaxID is the longest process id in bytes.
 	MaxID = 64
+	// MaxLeft is the largest number of processes left behind that is believed.
+	MaxLeft = 1 << 20
 	// MaxPaths is how many paths one answer to OpenFiles may name.
 	MaxPaths = 10000
 )
@@ -88,6 +90,8 @@ type Start struct {
 	// GraceMillis is how long the streams stay open after the main process
 	// ended, in milliseconds.
 	GraceMillis int64 `json:"grace_ms"`
+	// Keep lets processes that the main one leaves behind go on.
+	Keep bool `json:"keep,omitempty"`
 }
 
 // Resize changes the size of a process's terminal.
@@ -127,6 +131,8 @@ type Exited struct {
 	Signal int    `json:"signal,omitempty"`
 	// Unknown is set when the guest does not know the process.
 	Unknown bool `json:"unknown,omitempty"`
+	// Left is how many processes the main one left behind.
+	Left int `json:"left,omitempty"`
 	// Stdout and Stderr are the streams' lengths in bytes.
 	Stdout int64 `json:"stdout"`
 	Stderr int64 `json:"stderr"`

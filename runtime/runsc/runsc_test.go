@@ -258,11 +258,35 @@ func TestEveryProcessOfACommandDiesWithIt(t *testing.T) {
 	})
 	t.Run("end", func(t *testing.T) {
 		st, _ := r.run(h, "sh", "-c", spawn+"exit 3")
-		if st.Code != 3 {
+		if st.Code != 3 || st.Left != 3 {
 			t.Errorf("ended with %+v", st)
 		}
 		if n := r.ps(h, "sleep 987"); n != 0 {
 			t.Errorf("%d processes outlived the command", n)
+		}
+	})
+	t.Run("keep", func(t *testing.T) {
+		o := &output{}
+		r.serial++
+		cmd := command(o, "sh", "-c", "(while head -c 65536 /dev/zero; do date +%N >/tmp/tick; done) & echo main; exit 3")
+		cmd.KeepBackground = true
+		p, err := h.Start(t.Context(), fmt.Sprintf("cmd-%d", r.serial), cmd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st := r.await(p); st.Code != 3 || st.Left < 1 {
+			t.Errorf("ended with %+v", st)
+		}
+		kept := o.text(sandbox.Stdout)
+		if !strings.Contains(kept, "main\n") || !strings.Contains(kept, "\x00") {
+			t.Errorf("%d bytes of output hold not both streams' text", len(kept))
+		}
+		st, _ := r.run(h, "sh", "-c", "a=$(cat /tmp/tick); for i in $(seq 200); do [ \"$a\" = \"$(cat /tmp/tick)\" ] || exit 0; sleep 0.05; done; exit 1")
+		if st.Code != 0 {
+			t.Errorf("what was kept does not go on: %+v", st)
+		}
+		if n := len(o.text(sandbox.Stdout)); n != len(kept) {
+			t.Errorf("%d bytes of output came after the end", n-len(kept))
 		}
 	})
 }

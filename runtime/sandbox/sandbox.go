@@ -118,6 +118,10 @@ type Command struct {
 	// KillGrace is how long after the main process ended the output streams
 	// stay open for what its children still write.
 	KillGrace time.Duration
+	// KeepBackground lets processes that the main one leaves behind live on in
+	// the sandbox; what they print after KillGrace is thrown away. Otherwise
+	// they are killed.
+	KeepBackground bool
 	// Sink receives the output.
 	Sink Sink
 }
@@ -177,6 +181,9 @@ type Status struct {
 	Code int `json:"code"`
 	// Signal is the signal that ended it, or 0.
 	Signal int `json:"signal,omitempty"`
+	// Left is how many processes the main one left behind: killed, or living
+	// on with Command.KeepBackground. The guest's word.
+	Left int `json:"left,omitempty"`
 	// Err says why the command could not be started or followed; ErrGone
 	// when the sandbox ended under it.
 	Err error `json:"-"`

@@ -127,21 +127,41 @@ func save(c *cli.Context, r io.Reader, name string, size int64) (string, error) 
 			return "", usagef("%s exists: name the file to replace with -o", to)
 		}
 	}
-	f, err := os.CreateTemp(filepath.Dir(to), ".sandboxctl-*")
-	if err != nil {
-		return "", usagef("%v", err)
-	}
 	r, done := progress(c, r, size, name)
-	_, err = io.Copy(f, r)
+	err := replaceFile(to, r)
 	done()
-	err = errors.Join(err, f.Chmod(0o644), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), to)
-	}
 	if err != nil {
-		return "", errors.Join(fmt.Errorf("save %s: %w", to, err), os.Remove(f.Name()))
+		return "", fmt.Errorf("save %s: %w", to, err)
 	}
 	return to, nil
+}
+
+// replaceFile makes path hold what r gives, whole or not at all. What is no
+// file, such as a device or a pipe, is written to, not replaced.
+func replaceFile(path string, r io.Reader) error {
+	if to, err := filepath.EvalSymlinks(path); err == nil {
+		path = to
+	}
+	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(f, r)
+		return errors.Join(err, f.Close())
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".sandboxctl-*")
+	if err != nil {
+		return exitStatus{exitUsage, err.Error()}
+	}
+	_, err = io.Copy(f, r)
+	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
 }
 
 func lsCommand() *cli.Command {

@@ -42,6 +42,7 @@ func runCommand() *cli.Command {
 			&cli.StringFlag{Name: "label", Usage: "group its cells under this `LABEL`"},
 			&cli.StringFlag{Name: "kind", Usage: "the `PILL` of its cells, if not the one found out: video-edit, frame-extract, image-edit, audio-edit or file"},
 			&cli.BoolFlag{Name: "stdin", Aliases: []string{"i"}, Usage: "send our stdin to the command", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "keep-background", Usage: "let processes that the command leaves behind live on in the sandbox", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "print the command's id and return", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "json", Usage: "print JSON, one object a line; the last is the command", DisableDefaultText: true},
 		},
@@ -58,7 +59,7 @@ func run(c *cli.Context) error {
 	if req.Inputs, err = putInputs(c, cl, chat); err != nil {
 		return err
 	}
-	req.Stream = c.Bool("stdin")
+	req.Stream, req.Keep = c.Bool("stdin"), c.Bool("keep-background")
 	cmd, err := cl.Start(c.Context, chat, req)
 	if err != nil {
 		return err
@@ -221,9 +222,7 @@ func followToEnd(c *cli.Context, cl *client.Client, chat, id string) error {
 		}
 		return endOf(cmd)
 	}
-	if cmd.FilesLost {
-		fmt.Fprintln(c.App.ErrWriter, "note: the chat's earlier sandbox was gone, and its files with it")
-	}
+	printNotes(c, cmd)
 	if err := printCells(c, c.App.ErrWriter, cmd.Cells); err != nil {
 		return err
 	}
@@ -231,6 +230,19 @@ func followToEnd(c *cli.Context, cl *client.Client, chat, id string) error {
 		fmt.Fprintf(c.App.ErrWriter, "not published: /outputs/%s: %s\n", s.Path, s.Reason)
 	}
 	return endOf(cmd)
+}
+
+// printNotes says what a user should know of a command beside its end.
+func printNotes(c *cli.Context, cmd api.Command) {
+	if cmd.FilesLost {
+		fmt.Fprintln(c.App.ErrWriter, "note: the chat's earlier sandbox was gone, and its files with it")
+	}
+	switch {
+	case cmd.Background > 0 && cmd.Keep:
+		fmt.Fprintf(c.App.ErrWriter, "note: %d left in the background; what they print from here on is thrown away\n", cmd.Background)
+	case cmd.Background > 0:
+		fmt.Fprintf(c.App.ErrWriter, "note: %d left in the background were ended (--keep-background lets them live)\n", cmd.Background)
+	}
 }
 
 // cancelCommand ends a command that the user interrupted, and returns when it

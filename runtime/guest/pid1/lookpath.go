@@ -44,13 +44,24 @@ func pathOf(env []string) string {
 	return "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 }
 
+var errIsDir = errors.New("is a directory")
+
+// refusal is the exit code with which a shell says that it can't run a program:
+// 126 when it is there, 127 when it is not.
+func refusal(err error) int {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errIsDir) {
+		return 126
+	}
+	return 127
+}
+
 func executable(path string) error {
 	st, err := os.Stat(path)
 	switch {
 	case err != nil:
 		return errors.Unwrap(err)
 	case st.IsDir():
-		return errors.New("is a directory")
+		return errIsDir
 	case st.Mode()&0o111 == 0:
 		return fs.ErrPermission
 	}

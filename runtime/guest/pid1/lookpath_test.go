@@ -43,6 +43,13 @@ func TestLookPath(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.wantErr) {
 				t.Errorf("%q: %q, %v; want an error with %q", tt.name, got, err, tt.wantErr)
 			}
+			want := 127
+			if strings.Contains(tt.wantErr, "denied") || strings.Contains(tt.wantErr, "is a dir") {
+				want = 126
+			}
+			if code := refusal(err); code != want {
+				t.Errorf("%q: exit code %d, want %d", tt.name, code, want)
+			}
 			continue
 		}
 		if err != nil || got != filepath.Join(dir, tt.want) {

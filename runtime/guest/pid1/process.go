@@ -1,6 +1,7 @@
 package pid1
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -33,6 +34,9 @@ type process struct {
 
 	// stdin is nil when the command has none.
 	stdin *input
+
+	// keep lets what the main process leaves behind go on.
+	keep bool
 
 	// mu guards exited.
 	mu     sync.Mutex
@@ -105,22 +109,49 @@ func (p *process) follow(graceMillis int64) {
 }
 
 // finish waits for the main process, gives what it left behind the grace time,
-// ends that, and reports.
+// ends that unless it is to be kept, and reports.
 func (p *process) finish(drained <-chan struct{}, grace time.Duration) {
 	<-p.main
 	select {
 	case <-drained:
 	case <-time.After(grace):
 	}
-	p.killAll()
-	p.drain(drained, grace)
-	p.closeOutput()
-	p.removeCgroup()
-	e := guest.Exited{Proc: p.id, Code: p.status.ExitStatus()}
+	e := guest.Exited{Proc: p.id, Code: p.status.ExitStatus(), Left: p.leftBehind()}
+	if p.keep && e.Left > 0 {
+		p.letGo()
+	} else {
+		p.killAll()
+		p.drain(drained, grace)
+		p.closeOutput()
+		p.removeCgroup()
+	}
 	if p.status.Signaled() {
 		e.Code, e.Signal = -1, int(p.status.Signal())
 	}
 	p.report(e)
+}
+
+// leaving is how long processes that end with the main one may take to go
+// before they count as left behind.
+const leaving = 50 * time.Millisecond
+
+// leftBehind counts the processes that the main one did not take along.
+func (p *process) leftBehind() int {
+	for end := time.Now().Add(leaving); ; time.Sleep(leaving / 10) {
+		pids, err := os.ReadFile(filepath.Join(p.cgroup, "cgroup.procs"))
+		if n := bytes.Count(pids, []byte("\n")); err != nil || n == 0 || time.Now().After(end) {
+			return n
+		}
+	}
+}
+
+// letGo ends the command's streams while processes that it left behind go on:
+// they live as long as the sandbox.
+func (p *process) letGo() {
+	p.stdout.cut(p.outR)
+	if p.errR != nil {
+		p.stderr.cut(p.errR)
+	}
 }
 
 // drain waits until the pipes are empty. Everything that could write is dead by

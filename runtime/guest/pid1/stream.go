@@ -1,8 +1,14 @@
 package pid1
 
 import (
+	"errors"
+	"io"
+	"math"
 	"os"
 	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"mediasandbox/runtime/guest"
 )
@@ -33,17 +39,56 @@ func newStream(proc string, id uint8, host *Init) *stream {
 	return s
 }
 
-// fill reads the pipe until it ends or the pipe is closed.
+// fill reads the pipe until it ends or the pipe is closed. When cut was called
+// it ends the stream with what the pipe holds by then, and throws away what
+// comes later: whoever holds the pipe may write on.
 func (s *stream) fill(r *os.File) {
-	buf := make([]byte, guest.MaxChunk)
-	for {
-		n, err := r.Read(buf)
-		s.keep(buf[:n])
-		if err != nil { // io.EOF, or closed after the grace time
-			break
-		}
+	defer s.finish()
+	if err := s.copy(r, math.MaxInt64); !errors.Is(err, os.ErrDeadlineExceeded) {
+		return // io.EOF, or closed after the grace time
+	}
+	if err := r.SetReadDeadline(time.Time{}); err != nil {
+		return
+	}
+	if err := s.copy(r, unread(r)); err != nil {
+		return
 	}
 	s.finish()
+	_, _ = io.Copy(io.Discard, r) // until the last writer ends
+}
+
+// copy keeps what r gives, at most limit bytes.
+func (s *stream) copy(r io.Reader, limit int64) error {
+	buf := make([]byte, min(guest.MaxChunk, limit))
+	for limit > 0 {
+		n, err := r.Read(buf[:min(int64(len(buf)), limit)])
+		s.keep(buf[:n])
+		if err != nil {
+			return err
+		}
+		limit -= int64(n)
+	}
+	return nil
+}
+
+// cut makes fill end the stream although others hold the pipe r.
+func (s *stream) cut(r *os.File) {
+	if err := r.SetReadDeadline(time.Now()); err != nil {
+		s.finish()
+	}
+}
+
+// unread is how many bytes a pipe holds.
+func unread(r *os.File) int64 {
+	conn, err := r.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	n := 0
+	if err := conn.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ) }); err != nil {
+		return 0
+	}
+	return int64(n)
 }
 
 func (s *stream) finish() {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"net"
+	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -172,4 +173,40 @@ func TestStreamIsWholeWhateverHappensToTheConnection(t *testing.T) {
 			t.Errorf("%d bytes came, %d were written, its length is %d", len(got), want.Len(), n)
 		}
 	})
+}
+
+// TestCutStreamHoldsWhatThePipeHeld lets a writer live on after the cut.
+func TestCutStreamHoldsWhatThePipeHeld(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	s := newStream("x", 1, New(Config{}))
+	filled := make(chan struct{})
+	go func() { s.fill(r); close(filled) }()
+	before := bytes.Repeat([]byte("before"), 1000)
+	if _, err := w.Write(before); err != nil {
+		t.Fatal(err)
+	}
+	s.cut(r)
+	s.mu.Lock()
+	for !s.eof {
+		s.cond.Wait()
+	}
+	held := bytes.Clone(s.held)
+	s.mu.Unlock()
+	if !bytes.Equal(held, before) {
+		t.Errorf("%d bytes were kept, %d written before the cut", len(held), len(before))
+	}
+	for range 100 { // more than a pipe holds
+		if _, err := w.Write(make([]byte, 64<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.Close()
+	<-filled
+	if s.base+int64(len(s.held)) != int64(len(before)) {
+		t.Errorf("%d bytes are held after the end", len(s.held))
+	}
 }

@@ -96,6 +96,7 @@ func (t *table) start(req guest.Start) {
 		return
 	}
 	p := newProcess(req.Proc, t.host)
+	p.keep = req.Keep
 	t.mu.Lock()
 	t.procs[req.Proc] = p
 	t.mu.Unlock()
@@ -123,7 +124,7 @@ func (t *table) spawn(p *process, req guest.Start) error {
 	}
 	path, err := lookPath(req.Argv, req.Env, req.Dir)
 	if err != nil {
-		return &startError{127, err}
+		return &startError{refusal(err), err}
 	}
 	p.cgroup = filepath.Join(t.cgroup, "command-"+req.Proc)
 	if err := os.Mkdir(p.cgroup, 0o755); err != nil {
