@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,14 +19,14 @@ func code(err error) api.Code {
 	return ""
 }
 
-// TestTurnBudget spends a turn of one second with a command that goes on in the
-// next.
+// TestTurnBudget spends a turn of three seconds with a command that goes on in
+// the next.
 func TestTurnBudget(t *testing.T) {
-	d := daemontest.Start(t, func(c *config.Config) { c.Limits.TurnBudget = config.Duration(time.Second) })
+	d := daemontest.Start(t, func(c *config.Config) { c.Limits.TurnBudget = config.Duration(3 * time.Second) })
 	start := func(turn, line string) (api.Command, error) {
 		return d.Client.Start(t.Context(), api.DefaultChat, api.NewCommand{Shell: line, Turn: turn})
 	}
-	long, err := start("first", "for i in 1 2 3; do echo $i; sleep 0.6; done")
+	long, err := start("first", "echo 1; until test -e go; do sleep 0.05; done; echo 2; sleep 0.4; echo 3")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,6 +38,12 @@ func TestTurnBudget(t *testing.T) {
 	var spent *api.Error
 	if !errors.As(err, &spent) || spent.Code != api.CodeTurnSpent || !spent.Retryable {
 		t.Errorf("a command of the spent turn: %v", err)
+	}
+	if _, err := d.OpenTurn(t.Context(), api.DefaultChat, "second"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.PutFile(t.Context(), api.DefaultChat, "/workspace/go", strings.NewReader("")); err != nil {
+		t.Fatal(err)
 	}
 	var text string
 	got, err = d.OutputIn(t.Context(), api.DefaultChat, long.ID, "second", true, func(c api.OutputChunk) error {
@@ -50,7 +57,7 @@ func TestTurnBudget(t *testing.T) {
 		t.Errorf("a command of the closed turn: %v", err)
 	}
 	turns, err := d.Turns(t.Context(), api.DefaultChat)
-	if err != nil || len(turns) != 2 || turns[0].Left != 0 || turns[0].ClosedAt == nil || turns[1].Used < 0.3 || turns[1].Used > 1.5 {
+	if err != nil || len(turns) != 2 || turns[0].Left != 0 || turns[0].ClosedAt == nil || turns[1].Used < 0.4 || turns[1].Used > 3 {
 		t.Errorf("turns: %+v, %v", turns, err)
 	}
 }

@@ -175,7 +175,7 @@ func (e *Engine) begin(r *running) (*live, error) {
 	if err := move(&rec, api.StateRunning, now()); err != nil {
 		return fail(err)
 	}
-	if err := e.save(r, rec); err != nil {
+	if err := e.save(r, rec, nil); err != nil {
 		return fail(err)
 	}
 	l.putDownTo(rec)
@@ -191,13 +191,21 @@ func (e *Engine) begin(r *running) (*live, error) {
 	return l, nil
 }
 
-// save records a change of a running command and tells its followers.
-func (e *Engine) save(r *running, rec CommandRecord) error {
+// save records a change of a running command and tells its followers. A
+// sandbox that it leaves idle is recorded with it.
+func (e *Engine) save(r *running, rec CommandRecord, idle *SandboxRecord) error {
 	r.writing.Lock()
 	defer r.writing.Unlock()
 	was := r.record().State
 	rec.Ending = r.record().Ending
-	err := e.update(rec.Key(), func(tx Tx) error { return putState(tx, was, &rec) })
+	err := e.update(rec.Key(), func(tx Tx) error {
+		if idle != nil {
+			if err := tx.PutSandbox(*idle); err != nil {
+				return err
+			}
+		}
+		return putState(tx, was, &rec)
+	})
 	if err != nil {
 		return fmt.Errorf("record command %s: %w", rec.ID, err)
 	}
@@ -349,18 +357,19 @@ func (e *Engine) end(r *running, l *live, v verdict) {
 	}
 	rec.ExitCode, rec.Signal, rec.Reason, rec.Background = v.code, v.signal, v.reason, v.left
 	rec.Stdin = nil
-	if err := move(&rec, v.state, now()); err != nil {
-		e.log.Error("end a command", "command", rec.ID, "error", err)
-	} else if err := e.save(r, rec); err != nil {
+	var idle *SandboxRecord
+	if l != nil {
+		idle = l.exit(rec.ID, e.cfg.IdleLife)
+	}
+	err := move(&rec, v.state, now())
+	if err == nil {
+		err = e.save(r, rec, idle)
+	}
+	if err != nil {
 		e.log.Error("end a command", "command", rec.ID, "error", err)
 	}
 	if p := r.process.Load(); p != nil {
 		_ = (*p).Forget() // a sandbox that is gone has forgotten already
-	}
-	if l != nil {
-		if err := e.leave(l, rec.ID); err != nil {
-			e.log.Error("leave a sandbox", "command", rec.ID, "error", err)
-		}
 	}
 	e.mu.Lock()
 	delete(e.commands, rec.ID)

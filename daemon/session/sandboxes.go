@@ -190,9 +190,9 @@ func (l *live) enter(command string) bool {
 	return true
 }
 
-// leave takes a command out of its sandbox; with the last one the idle clock
-// starts.
-func (e *Engine) leave(l *live, command string) error {
+// exit takes a command out of its sandbox. With the last one the idle clock
+// starts, and the record that says so is returned, to be stored.
+func (l *live) exit(command string, life time.Duration) *SandboxRecord {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.running, command)
@@ -200,8 +200,18 @@ func (e *Engine) leave(l *live, command string) error {
 		return nil
 	}
 	l.record.IdleSince = now()
-	l.idle.Reset(e.cfg.IdleLife)
-	return e.cfg.Store.Update(func(tx Tx) error { return tx.PutSandbox(l.record) })
+	l.idle.Reset(life)
+	rec := l.record
+	return &rec
+}
+
+// leave is exit for a user of the sandbox that leaves no record of its own.
+func (e *Engine) leave(l *live, user string) error {
+	idle := l.exit(user, e.cfg.IdleLife)
+	if idle == nil {
+		return nil
+	}
+	return e.cfg.Store.Update(func(tx Tx) error { return tx.PutSandbox(*idle) })
 }
 
 // idleOut ends a sandbox that nobody has used for its idle life.

@@ -198,10 +198,17 @@ func (e *Engine) Wait(ctx context.Context, k ChatKey, id, turn string) (api.Comm
 	return c, err
 }
 
-// waitTurn finds the turn in which somebody waits.
+// waitTurn finds the turn in which somebody waits. Mostly it is the open one.
 func (e *Engine) waitTurn(k ChatKey, want string) (string, error) {
+	chat, err := e.chatRecord(k)
+	if err != nil {
+		return "", err
+	}
+	if open := chat.Turn; open != nil && (want == open.ID || want == "" && !(open.Implicit && open.left(now()) == 0)) {
+		return open.ID, nil
+	}
 	var turn TurnRecord
-	err := e.update(k, func(tx Tx) error {
+	err = e.update(k, func(tx Tx) error {
 		chat, err := tx.Chat(k)
 		if err != nil {
 			return err

@@ -120,7 +120,9 @@ func (p *process) finish(drained <-chan struct{}, grace time.Duration) {
 	if p.keep && e.Left > 0 {
 		p.letGo()
 	} else {
-		p.killAll()
+		if e.Left > 0 {
+			p.killAll()
+		}
 		p.drain(drained, grace)
 		p.closeOutput()
 		p.removeCgroup()
