@@ -54,7 +54,9 @@ func TestFates(t *testing.T) {
 		if cmd.State != api.StateLost || cmd.Reason == "" {
 			t.Errorf("%s (%s)", cmd.State, cmd.Reason)
 		}
-		succeeded(t, d, d.Shell("true"))
+		if after := succeeded(t, d, d.Shell("true")); !after.FilesLost {
+			t.Error("the next command does not say that files were lost")
+		}
 	})
 }
 

@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 
@@ -10,11 +11,14 @@ import (
 )
 
 func main() {
+	pids := flag.Int64("pids", 0, "how many processes the commands may have together; 0 is no limit")
+	flag.Parse()
 	err := pid1.New(pid1.Config{
 		Socket:  "/.ctl/init.sock",
 		Outputs: "/outputs",
 		Journal: "/.journal/closed",
 		Cgroup:  "/sys/fs/cgroup",
+		PIDs:    *pids,
 	}).Run(context.Background())
 	fmt.Fprintln(os.Stderr, "sandbox-init:", err)
 	os.Exit(1)

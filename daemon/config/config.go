@@ -134,7 +134,7 @@ func Default() Config {
 			Socket:   api.DefaultSocket,
 		},
 		Limits: Limits{
-			Memory: 4 << 30, CPUs: 2, PIDs: 4096, Overlay: 8 << 30, Disk: 8 << 30, Output: 16 << 20,
+			Memory: 4 << 30, CPUs: 2, PIDs: 1024, Overlay: 8 << 30, Disk: 8 << 30, Output: 16 << 20,
 			IdleLife: Duration(5 * time.Minute), Pool: 1,
 			Timeout: Duration(api.DefaultTimeout), MaxTimeout: Duration(api.MaxTimeout), TurnBudget: Duration(api.TurnBudget),
 			Running: api.MaxRunning, WarmPython: true, Sandboxes: 64, AccountSandboxes: 32,

@@ -146,7 +146,9 @@ func (p *Proc) chunk(c Chunk) error {
 }
 
 func (p *Proc) exited(e Exited) {
-	st := sandbox.Status{Code: e.Code, Signal: e.Signal, Left: min(max(e.Left, 0), MaxLeft)}
+	st := sandbox.Status{
+		Code: e.Code, Signal: e.Signal, Left: min(max(e.Left, 0), MaxLeft), PIDsRefused: e.PIDsRefused,
+	}
 	p.mu.Lock()
 	complete := e.Stdout == p.have[sandbox.Stdout] && e.Stderr == p.have[sandbox.Stderr]
 	p.mu.Unlock()

@@ -133,6 +133,8 @@ type Exited struct {
 	Unknown bool `json:"unknown,omitempty"`
 	// Left is how many processes the main one left behind.
 	Left int `json:"left,omitempty"`
+	// PIDsRefused is set when processes were refused to it for the limit.
+	PIDsRefused bool `json:"pids_refused,omitempty"`
 	// Stdout and Stderr are the streams' lengths in bytes.
 	Stdout int64 `json:"stdout"`
 	Stderr int64 `json:"stderr"`

@@ -83,16 +83,29 @@ func (c cgroups) path(id string) string { return "/" + c.parent + "/" + id }
 // oomKilled tells whether the kernel ended the sandbox for its memory limit.
 // It must be asked before the group is removed.
 func (c cgroups) oomKilled(id string) bool {
-	file := filepath.Join(cgroupMount, "memory", c.parent, id, "memory.oom_control")
 	if c.v2 {
-		file = filepath.Join(cgroupMount, c.parent, id, "memory.events")
+		return c.counted(id, "", "memory.events", "oom_kill")
 	}
-	text, err := os.ReadFile(file)
+	return c.counted(id, "memory", "memory.oom_control", "oom_kill")
+}
+
+// pidsRefused tells whether the kernel refused the sandbox a process or thread
+// for its limit.
+func (c cgroups) pidsRefused(id string) bool {
+	if c.v2 {
+		return c.counted(id, "", "pids.events", "max")
+	}
+	return c.counted(id, "pids", "pids.events", "max")
+}
+
+// counted tells whether a counter in a file of the sandbox's group is over 0.
+func (c cgroups) counted(id, controller, file, counter string) bool {
+	text, err := os.ReadFile(filepath.Join(cgroupMount, controller, c.parent, id, file))
 	if err != nil {
 		return false // no group, so no limit that could have been exceeded
 	}
 	for line := range strings.Lines(string(text)) {
-		if n, ok := strings.CutPrefix(line, "oom_kill "); ok {
+		if n, ok := strings.CutPrefix(line, counter+" "); ok {
 			return strings.TrimSpace(n) != "0"
 		}
 	}

@@ -62,15 +62,24 @@ func (h *handle) watch() {
 		return
 	default:
 	}
-	h.exit = sandbox.Exit{Reason: "the sandbox ended"}
-	switch {
-	case err != nil:
-		h.exit.Reason = "the sandbox can't be watched: " + err.Error()
-	case h.runtime.cgroups.oomKilled(h.spec.ID):
-		h.exit = sandbox.Exit{OOM: true, Reason: fmt.Sprintf("the sandbox exceeded its memory limit of %d MiB", h.spec.Limits.MemoryBytes>>20)}
-	}
+	h.exit = h.judge(err)
 	h.channel.Close(sandbox.ErrGone)
 	close(h.done)
+}
+
+// judge says how the sandbox ended. It must be asked before its cgroups are
+// removed.
+func (h *handle) judge(err error) sandbox.Exit {
+	limits := h.spec.Limits
+	switch {
+	case err != nil:
+		return sandbox.Exit{Reason: "it can't be watched: " + err.Error()}
+	case h.runtime.cgroups.oomKilled(h.spec.ID):
+		return sandbox.Exit{OOM: true, Reason: fmt.Sprintf("the sandbox exceeded its memory limit of %d MiB", limits.MemoryBytes>>20)}
+	case h.runtime.cgroups.pidsRefused(h.spec.ID):
+		return sandbox.Exit{Reason: fmt.Sprintf("the sandbox exceeded its limit of %d processes", limits.PIDs)}
+	}
+	return sandbox.Exit{Reason: "its first process ended, or gVisor did"}
 }
 
 // ID implements sandbox.Handle.

@@ -3,8 +3,10 @@ package runsc
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -92,7 +94,7 @@ func (r *Runtime) ociSpec(spec sandbox.Spec, network sandbox.Attachment) *specs.
 	s := &specs.Spec{
 		Version: specs.Version,
 		Process: &specs.Process{
-			Args: []string{"/.init/sandbox-init"},
+			Args: []string{"/.init/sandbox-init", "-pids=" + strconv.FormatInt(spec.Limits.PIDs, 10)},
 			Env:  []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
 			Cwd:  "/",
 			Capabilities: &specs.LinuxCapabilities{
@@ -170,7 +172,23 @@ func resources(l sandbox.Limits) *specs.LinuxResources {
 		res.CPU = &specs.LinuxCPU{Period: &period, Quota: &quota}
 	}
 	if l.PIDs > 0 {
-		res.Pids = &specs.LinuxPids{Limit: l.PIDs}
+		res.Pids = &specs.LinuxPids{Limit: hostPIDs(l)}
 	}
 	return res
+}
+
+// sentryPIDs is room for the threads of the sentry and of the gofer.
+const sentryPIDs = 256
+
+// hostPIDs bounds what a sandbox takes of the host's processes. The guest's own
+// bound comes first and refuses a fork as a kernel does; this one ends the
+// sandbox, and is for a guest whose root has lifted its own. systrap keeps for
+// each process of the guest one to hold its memory, one that makes threads,
+// and as many threads as the sandbox has CPUs, of which runsc makes at least 2.
+func hostPIDs(l sandbox.Limits) int64 {
+	cpus := max(2, int64(math.Ceil(l.CPUs)))
+	if l.CPUs == 0 {
+		cpus = int64(runtime.NumCPU())
+	}
+	return l.PIDs*(2+cpus) + sentryPIDs
 }

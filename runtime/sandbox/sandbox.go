@@ -50,7 +50,8 @@ const JournalDir = "journal"
 type Limits struct {
 	MemoryBytes int64   `json:"memory_bytes"`
 	CPUs        float64 `json:"cpus"`
-	PIDs        int64   `json:"pids"`
+	// PIDs bounds the processes and threads of all commands together.
+	PIDs int64 `json:"pids"`
 	// OverlayBytes bounds the writable layer over the image.
 	OverlayBytes int64 `json:"overlay_bytes"`
 }
@@ -184,6 +185,9 @@ type Status struct {
 	// Left is how many processes the main one left behind: killed, or living
 	// on with Command.KeepBackground. The guest's word.
 	Left int `json:"left,omitempty"`
+	// PIDsRefused is set when, while it ran, the sandbox had as many processes
+	// as Limits.PIDs and was refused another.
+	PIDsRefused bool `json:"pids_refused,omitempty"`
 	// Err says why the command could not be started or followed; ErrGone
 	// when the sandbox ended under it.
 	Err error `json:"-"`

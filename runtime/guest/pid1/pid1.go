@@ -33,6 +33,9 @@ type Config struct {
 	Journal string
 	// Cgroup is the root of the guest's cgroup v2 tree.
 	Cgroup string
+	// PIDs is how many processes and threads the commands may have together;
+	// 0 is no limit.
+	PIDs int64
 }
 
 // Init is the guest's PID 1.
@@ -48,7 +51,7 @@ type Init struct {
 // New returns an Init; Run starts it.
 func New(cfg Config) *Init {
 	in := &Init{cfg: cfg}
-	in.table = newTable(cfg.Cgroup, in)
+	in.table = newTable(in)
 	return in
 }
 
@@ -60,6 +63,11 @@ func (in *Init) Run(ctx context.Context) error {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGPIPE, syscall.SIGTERM)
 	// The host's files are created with the modes the commands ask for.
 	syscall.Umask(0o022)
+	commands, err := boundCommands(in.cfg.Cgroup, in.cfg.PIDs)
+	if err != nil {
+		return fmt.Errorf("bound the commands: %w", err)
+	}
+	in.table.cgroup = commands
 	go in.table.reap()
 	hints, err := watchOutputs(in.cfg.Outputs, in.cfg.Journal)
 	if err != nil {

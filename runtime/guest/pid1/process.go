@@ -1,11 +1,9 @@
 package pid1
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -20,7 +18,7 @@ import (
 type process struct {
 	id             string
 	host           *Init
-	cgroup         string
+	cgroup         commandGroup
 	pid            int
 	stdout, stderr *stream
 	outR, errR     *os.File
@@ -116,7 +114,7 @@ func (p *process) finish(drained <-chan struct{}, grace time.Duration) {
 	case <-drained:
 	case <-time.After(grace):
 	}
-	e := guest.Exited{Proc: p.id, Code: p.status.ExitStatus(), Left: p.leftBehind()}
+	e := guest.Exited{Proc: p.id, Code: p.status.ExitStatus(), Left: p.leftBehind(), PIDsRefused: p.cgroup.refused()}
 	if p.keep && e.Left > 0 {
 		p.letGo()
 	} else {
@@ -125,7 +123,7 @@ func (p *process) finish(drained <-chan struct{}, grace time.Duration) {
 		}
 		p.drain(drained, grace)
 		p.closeOutput()
-		p.removeCgroup()
+		p.cgroup.remove()
 	}
 	if p.status.Signaled() {
 		e.Code, e.Signal = -1, int(p.status.Signal())
@@ -140,8 +138,7 @@ const leaving = 50 * time.Millisecond
 // leftBehind counts the processes that the main one did not take along.
 func (p *process) leftBehind() int {
 	for end := time.Now().Add(leaving); ; time.Sleep(leaving / 10) {
-		pids, err := os.ReadFile(filepath.Join(p.cgroup, "cgroup.procs"))
-		if n := bytes.Count(pids, []byte("\n")); err != nil || n == 0 || time.Now().After(end) {
+		if n := p.cgroup.processes(); n == 0 || time.Now().After(end) {
 			return n
 		}
 	}
@@ -188,13 +185,14 @@ func (p *process) refuse(err error) {
 	if errors.As(err, &se) {
 		code = se.code
 	}
-	p.removeCgroup()
+	refused := p.cgroup.refused()
+	p.cgroup.remove()
 	p.stderr.note("sandbox: " + err.Error() + "\n")
 	p.stdout.finish()
 	p.stderr.finish()
 	go p.stdout.send()
 	go p.stderr.send()
-	go p.report(guest.Exited{Proc: p.id, Code: code})
+	go p.report(guest.Exited{Proc: p.id, Code: code, PIDsRefused: refused})
 }
 
 // report tells the host the end, after all output has arrived there.
@@ -248,28 +246,11 @@ func (p *process) signal(sig unix.Signal) {
 	}
 }
 
-// killAll ends every process of the command's cgroup.
+// killAll ends every process of the command's cgroup. The guest may have removed
+// that; then the process group is what is left to end.
 func (p *process) killAll() {
-	if p.cgroup == "" {
-		return
-	}
-	// The guest may have removed the cgroup; then the process group is what
-	// is left to end.
-	if err := os.WriteFile(filepath.Join(p.cgroup, "cgroup.kill"), []byte("1"), 0); err != nil {
+	if err := p.cgroup.kill(); err != nil {
 		p.signal(unix.SIGKILL)
-	}
-}
-
-// removeCgroup removes the command's cgroup once its last process is reaped.
-func (p *process) removeCgroup() {
-	if p.cgroup == "" {
-		return
-	}
-	for wait := time.Millisecond; wait < time.Second; wait *= 2 {
-		if err := os.Remove(p.cgroup); err == nil || os.IsNotExist(err) {
-			return
-		}
-		time.Sleep(wait)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"syscall"
 
@@ -17,7 +16,8 @@ import (
 
 // table holds every process that the host has not told to forget.
 type table struct {
-	cgroup string
+	// cgroup holds the commands' own; it is set before the first.
+	cgroup commandsGroup
 	host   *Init
 
 	// mu guards the maps. It is held across fork, so that the reaper knows
@@ -32,8 +32,8 @@ type table struct {
 	born *sync.Cond
 }
 
-func newTable(cgroup string, host *Init) *table {
-	t := &table{cgroup: cgroup, host: host, procs: make(map[string]*process), pids: make(map[int]*process)}
+func newTable(host *Init) *table {
+	t := &table{host: host, procs: make(map[string]*process), pids: make(map[int]*process)}
 	t.born = sync.NewCond(&t.mu)
 	return t
 }
@@ -126,9 +126,8 @@ func (t *table) spawn(p *process, req guest.Start) error {
 	if err != nil {
 		return &startError{refusal(err), err}
 	}
-	p.cgroup = filepath.Join(t.cgroup, "command-"+req.Proc)
-	if err := os.Mkdir(p.cgroup, 0o755); err != nil {
-		return &startError{126, fmt.Errorf("make the command's cgroup: %w", err)}
+	if p.cgroup, err = t.cgroup.add(req.Proc); err != nil {
+		return &startError{126, err}
 	}
 	files, err := p.descriptors(req)
 	if err != nil {
@@ -148,7 +147,7 @@ func (t *table) spawn(p *process, req guest.Start) error {
 
 // fork starts the program as a new process.
 func (t *table) fork(p *process, path string, req guest.Start, files []*os.File) error {
-	cg, err := os.Open(p.cgroup)
+	cg, err := os.Open(p.cgroup.dir)
 	if err != nil {
 		return fmt.Errorf("open the command's cgroup: %w", err)
 	}
@@ -186,8 +185,7 @@ func (t *table) startWarm(p *process, req guest.Start, files []*os.File) (bool, 
 	p.pid = child.pid
 	t.pids[child.pid] = p
 	t.mu.Unlock()
-	procs := filepath.Join(p.cgroup, "cgroup.procs")
-	if err := os.WriteFile(procs, []byte(strconv.Itoa(child.pid)), 0); err != nil {
+	if err := p.cgroup.move(child.pid); err != nil {
 		return false, fmt.Errorf("move python to the command's cgroup: %w", err)
 	}
 	return true, child.become(req, files)
