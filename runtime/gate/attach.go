@@ -16,8 +16,8 @@ import (
 	"mediasandbox/runtime/sandbox"
 )
 
-// Attach implements sandbox.Network. With mode none the namespace has its
-// loopback and no way out, and there is no gate.
+// Attach implements sandbox.Network. With a policy that is Off the namespace
+// has its loopback and no way out, and there is no gate.
 func (m *Manager) Attach(ctx context.Context, id string, policy sandbox.NetworkPolicy) (sandbox.Attachment, error) {
 	fail := func(err error) (sandbox.Attachment, error) {
 		return sandbox.Attachment{}, fmt.Errorf("attach the network of %s: %w", id, err)
@@ -39,7 +39,7 @@ func (m *Manager) Attach(ctx context.Context, id string, policy sandbox.NetworkP
 		return fail(err)
 	}
 	a := sandbox.Attachment{Namespace: m.netnsPath(id)}
-	if mode != sandbox.NetworkNone {
+	if !policy.Off() {
 		a.Resolver = handover.GateAddr
 	}
 	return a, nil
@@ -66,7 +66,7 @@ func (m *Manager) make(ctx context.Context, n *network, policy sandbox.NetworkPo
 	if err := m.writeConfig(n.id, policy); err != nil {
 		return err
 	}
-	tap, err := m.makeNamespace(n.id, policy.Mode)
+	tap, err := m.makeNamespace(n.id, !policy.Off())
 	if err != nil {
 		return err
 	}
@@ -88,15 +88,18 @@ func (m *Manager) make(ctx context.Context, n *network, policy sandbox.NetworkPo
 	return nil
 }
 
-// writeConfig puts a policy where the gate reads it, by rename.
+// writeConfig puts a new gate's policy where it reads it.
 func (m *Manager) writeConfig(id string, policy sandbox.NetworkPolicy) error {
 	resolvers, err := readResolvConf(m.cfg.ResolvConf)
 	if err != nil {
 		return err
 	}
-	return m.storeConfig(id, handover.Config{Policy: policy, Resolvers: resolvers, Limits: handover.DefaultLimits()})
+	return m.storeConfig(id, handover.Config{
+		Generation: 1, Bare: policy.Off(), Policy: policy, Resolvers: resolvers, Limits: handover.DefaultLimits(),
+	})
 }
 
+// storeConfig replaces a gate's configuration, by rename.
 func (m *Manager) storeConfig(id string, cfg handover.Config) error {
 	b, err := json.Marshal(cfg)
 	if err != nil {

@@ -298,7 +298,12 @@ func (w testWriter) Write(b []byte) (int, error) {
 // attach makes a network and removes it when the test ends.
 func (w *world) attach(m *Manager, id string) sandbox.Attachment {
 	w.t.Helper()
-	a, err := m.Attach(w.t.(interface{ Context() context.Context }).Context(), id, sandbox.NetworkPolicy{Mode: sandbox.NetworkPublic})
+	return w.attachWith(m, id, publicMode)
+}
+
+func (w *world) attachWith(m *Manager, id string, policy sandbox.NetworkPolicy) sandbox.Attachment {
+	w.t.Helper()
+	a, err := m.Attach(w.t.Context(), id, policy)
 	w.must(err)
 	w.t.Cleanup(func() {
 		if w.t.Failed() {

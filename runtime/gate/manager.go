@@ -14,9 +14,10 @@
 //	gates/ID/lock             the gate holds a record lock on it while it lives
 //	gates/ID/gate.log         what the gate has to say, bounded
 //	gates/ID/refusals.N.jsonl the last refusals, bounded
+//	gates/ID/count.N.json     what the gate counted, its flows among it
 //	gates/ID/attached         written last: the network is whole
 //
-// Start reading at Manager.Attach.
+// Start reading at Manager.Attach; control.go changes what is attached.
 package gate
 
 import (
@@ -84,7 +85,10 @@ type Manager struct {
 	closed   bool
 }
 
-var _ sandbox.Network = (*Manager)(nil)
+var (
+	_ sandbox.Network        = (*Manager)(nil)
+	_ sandbox.NetworkControl = (*Manager)(nil)
+)
 
 // network is one sandbox's. Its lock is held while it changes.
 type network struct {

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"mediasandbox/runtime/gate/internal/handover"
-	"mediasandbox/runtime/sandbox"
 )
 
 // tapQueue bounds the frames that wait for the gate in the kernel.
@@ -76,15 +75,15 @@ func enter(path string) error {
 	return nil
 }
 
-// makeNamespace makes and pins the namespace of id, and returns its TAP unless
-// the mode is none. On error nothing is left.
-func (m *Manager) makeNamespace(id string, mode sandbox.NetworkMode) (tap *os.File, err error) {
+// makeNamespace makes and pins the namespace of id, and returns its TAP if it
+// is to have one. On error nothing is left.
+func (m *Manager) makeNamespace(id string, withTAP bool) (tap *os.File, err error) {
 	path := m.netnsPath(id)
 	made, err := inNewNamespace(path, func() error {
 		if err := loopbackUp(); err != nil {
 			return err
 		}
-		if mode == sandbox.NetworkNone {
+		if !withTAP {
 			return nil
 		}
 		if tap, err = openTAP(); err != nil {

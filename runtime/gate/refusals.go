@@ -12,19 +12,16 @@ import (
 	"slices"
 
 	"mediasandbox/runtime/gate/internal/handover"
+	"mediasandbox/runtime/sandbox"
 )
 
-// Refusal is one flow or name that a gate refused, and the rule that did it.
-type Refusal = handover.Refusal
-
-// Refusals returns the last refusals of a network, oldest first. The gate
-// bounds how many there are, in rate and in number; it is empty for a network
-// that has no gate.
-func (m *Manager) Refusals(id string) ([]Refusal, error) {
+// Refusals implements sandbox.NetworkControl. The gate bounds how many there
+// are, in rate and in number; a network that has no gate has none.
+func (m *Manager) Refusals(id string) ([]sandbox.NetworkRefusal, error) {
 	if err := checkID(id); err != nil {
 		return nil, fmt.Errorf("read refusals: %w", err)
 	}
-	var list []Refusal
+	var list []sandbox.NetworkRefusal
 	for _, name := range handover.FlowNames {
 		f, err := os.Open(filepath.Join(m.gatePath(id), name))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -34,7 +31,7 @@ func (m *Manager) Refusals(id string) ([]Refusal, error) {
 			return nil, fmt.Errorf("read refusals: %w", err)
 		}
 		for sc := bufio.NewScanner(f); sc.Scan(); {
-			var r Refusal
+			var r sandbox.NetworkRefusal
 			// The file may end in half a line, which is not there yet. The
 			// gate is not trusted to write only whole ones.
 			if json.Unmarshal(sc.Bytes(), &r) == nil {
@@ -45,6 +42,6 @@ func (m *Manager) Refusals(id string) ([]Refusal, error) {
 			return nil, fmt.Errorf("read refusals: %w", err)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b Refusal) int { return cmp.Compare(a.Time, b.Time) })
+	slices.SortStableFunc(list, func(a, b sandbox.NetworkRefusal) int { return cmp.Compare(a.Time, b.Time) })
 	return list, nil
 }

@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"mediasandbox/runtime/sandbox"
 )
 
 // maxResolvers bounds how many of the host's resolvers are asked.
@@ -99,22 +97,20 @@ func (m *Manager) setResolvers(id string, resolvers []netip.AddrPort) error {
 		return nil // no gate, or not made yet
 	}
 	cfg, err := m.loadConfig(id)
-	if err != nil {
+	if err != nil || slices.Equal(cfg.Resolvers, resolvers) {
 		return err
 	}
-	if cfg.Policy.Mode == sandbox.NetworkNone || slices.Equal(cfg.Resolvers, resolvers) {
-		return nil
-	}
 	cfg.Resolvers = resolvers
+	cfg.Generation++
 	if err := m.storeConfig(id, cfg); err != nil {
 		return err
 	}
-	return m.reload(id)
+	return m.signal(id, unix.SIGHUP)
 }
 
-// reload has the gate of id read its configuration again. One that is being
-// started reads it anyway.
-func (m *Manager) reload(id string) error {
+// signal has the gate of id do something. One that is not there yet does it
+// when it starts.
+func (m *Manager) signal(id string, sig unix.Signal) error {
 	g, err := m.findGate(id)
 	if err != nil || g == nil {
 		return err
@@ -122,14 +118,14 @@ func (m *Manager) reload(id string) error {
 	defer func() { _ = g.file.Close() }()
 	raw, err := g.file.SyscallConn()
 	if err != nil {
-		return fmt.Errorf("reload the gate: %w", err)
+		return fmt.Errorf("signal the gate: %w", err)
 	}
 	var serr error
-	if err := raw.Control(func(fd uintptr) { serr = unix.PidfdSendSignal(int(fd), unix.SIGHUP, nil, 0) }); err != nil {
-		return fmt.Errorf("reload the gate: %w", err)
+	if err := raw.Control(func(fd uintptr) { serr = unix.PidfdSendSignal(int(fd), sig, nil, 0) }); err != nil {
+		return fmt.Errorf("signal the gate: %w", err)
 	}
 	if serr != nil && !errors.Is(serr, unix.ESRCH) {
-		return fmt.Errorf("reload the gate: %w", serr)
+		return fmt.Errorf("signal the gate: %w", serr)
 	}
 	return nil
 }

@@ -55,6 +55,7 @@ func (m *Manager) startGate(ctx context.Context, id string, tap *os.File) (*gate
 		files["null"].Fd(), files["log"].Fd(), files["log"].Fd(),
 		handover.FDTap: tap.Fd(), handover.FDLock: files["lock"].Fd(), handover.FDReady: readyW.Fd(),
 		handover.FDFlow0: files["flow0"].Fd(), handover.FDFlow1: files["flow1"].Fd(), handover.FDDir: files["dir"].Fd(),
+		handover.FDCount0: files["count0"].Fd(), handover.FDCount1: files["count1"].Fd(),
 	}
 	g, err := m.spawn(list)
 	err = errors.Join(err, readyW.Close())
@@ -85,6 +86,8 @@ func (m *Manager) openGateFiles(id string) (map[string]*os.File, error) {
 		{"lock", filepath.Join(dir, handover.LockName), os.O_RDWR | os.O_CREATE},
 		{"flow0", filepath.Join(dir, handover.FlowNames[0]), os.O_WRONLY | os.O_APPEND | os.O_CREATE},
 		{"flow1", filepath.Join(dir, handover.FlowNames[1]), os.O_WRONLY | os.O_APPEND | os.O_CREATE},
+		{"count0", filepath.Join(dir, handover.CountNames[0]), os.O_RDWR | os.O_CREATE},
+		{"count1", filepath.Join(dir, handover.CountNames[1]), os.O_RDWR | os.O_CREATE},
 		{"dir", dir, unix.O_DIRECTORY | os.O_RDONLY},
 	} {
 		file, err := os.OpenFile(f.path, f.flags, 0o600)

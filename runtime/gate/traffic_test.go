@@ -105,7 +105,7 @@ func (w *world) refusals(t *testing.T, id string, want map[string]string) {
 	list, err := m.Refusals(id)
 	w.must(err)
 	for addr, rule := range want {
-		if !slices.ContainsFunc(list, func(r Refusal) bool { return r.Addr.String() == addr && r.Rule == rule }) {
+		if !slices.ContainsFunc(list, func(r sandbox.NetworkRefusal) bool { return r.Addr.String() == addr && r.Rule == rule }) {
 			t.Errorf("the log has no refusal of %s by rule %s", addr, rule)
 		}
 	}

@@ -9,8 +9,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"mediasandbox/runtime/sandbox"
 )
 
 // Delays between attempts to start a gate again. One that lived for
@@ -225,7 +223,7 @@ func (m *Manager) adoptOne(id string) error {
 	if err != nil {
 		return err
 	}
-	if cfg.Policy.Mode == sandbox.NetworkNone {
+	if cfg.Bare {
 		return nil
 	}
 	g, err := m.findGate(id)

@@ -19,6 +19,8 @@ var (
 	ErrGone = errors.New("sandbox is gone")
 	// ErrNoProcess says that the sandbox knows no process of that id.
 	ErrNoProcess = errors.New("no such process in the sandbox")
+	// ErrNoNetwork says that the sandbox was made without a network.
+	ErrNoNetwork = errors.New("the sandbox was made without a network")
 )
 
 // Spec says what a sandbox is made from. It is written to the daemon's state

@@ -36,7 +36,7 @@ func TestAddress(t *testing.T) {
 		"100.100.100.200": "metadata", "192.0.0.192": "metadata", "169.254.170.2": "metadata", "fd20:ce::254": "metadata",
 		"169.254.0.1": "link-local", "fe80::1": "link-local", "fe80::1%eth0": "link-local", "febf::1": "link-local",
 		"10.0.0.0": "private", "10.255.255.255": "private", "172.16.0.0": "private", "172.31.255.255": "private",
-		"192.168.0.0": "private", "192.168.255.255": "private", "fec0::1": "private",
+		"192.168.0.0": "private", "192.168.255.255": "private", "fec0::1": "site-local",
 		"100.64.0.0": "cgnat", "100.127.255.255": "cgnat",
 		"fc00::": "unique-local", "fdff:ffff::1": "unique-local",
 		"224.0.0.1": "multicast", "239.255.255.255": "multicast", "ff02::1": "multicast",
@@ -72,20 +72,20 @@ func TestDecide(t *testing.T) {
 		f    Flow
 		want Verdict
 	}{
-		{"web", public(), Flow{TCP, addr("1.1.1.1"), 443}, Verdict{true, RuleModeOpen}},
-		{"quic", public(), Flow{UDP, addr("1.1.1.1"), 443}, Verdict{true, RuleModeOpen}},
-		{"another resolver", public(), Flow{UDP, addr("8.8.8.8"), 53}, Verdict{true, RuleModeOpen}},
-		{"mail", public(), Flow{TCP, addr("1.1.1.1"), 25}, Verdict{false, RuleSMTP}},
-		{"mail over udp is none", public(), Flow{UDP, addr("1.1.1.1"), 25}, Verdict{true, RuleModeOpen}},
-		{"submission", public(), Flow{TCP, addr("1.1.1.1"), 587}, Verdict{true, RuleModeOpen}},
-		{"port 0", public(), Flow{TCP, addr("1.1.1.1"), 0}, Verdict{false, RuleInvalid}},
-		{"ping", public(), Flow{ICMP, addr("1.1.1.1"), 0}, Verdict{false, RuleProtocol}},
-		{"sctp", public(), Flow{IP, addr("1.1.1.1"), 80}, Verdict{false, RuleProtocol}},
+		{"web", public(), Flow{Protocol: TCP, Addr: addr("1.1.1.1"), Port: 443}, Verdict{true, RuleModeOpen}},
+		{"quic", public(), Flow{Protocol: UDP, Addr: addr("1.1.1.1"), Port: 443}, Verdict{true, RuleModeOpen}},
+		{"another resolver", public(), Flow{Protocol: UDP, Addr: addr("8.8.8.8"), Port: 53}, Verdict{true, RuleModeOpen}},
+		{"mail", public(), Flow{Protocol: TCP, Addr: addr("1.1.1.1"), Port: 25}, Verdict{false, RuleSMTP}},
+		{"mail over udp is none", public(), Flow{Protocol: UDP, Addr: addr("1.1.1.1"), Port: 25}, Verdict{true, RuleModeOpen}},
+		{"submission", public(), Flow{Protocol: TCP, Addr: addr("1.1.1.1"), Port: 587}, Verdict{true, RuleModeOpen}},
+		{"port 0", public(), Flow{Protocol: TCP, Addr: addr("1.1.1.1"), Port: 0}, Verdict{false, RuleInvalid}},
+		{"ping", public(), Flow{Protocol: ICMP, Addr: addr("1.1.1.1"), Port: 0}, Verdict{false, RuleProtocol}},
+		{"sctp", public(), Flow{Protocol: IP, Addr: addr("1.1.1.1"), Port: 80}, Verdict{false, RuleProtocol}},
 		{"nothing", public(), Flow{}, Verdict{false, RuleProtocol}},
-		{"mode none", Policy{Mode: sandbox.NetworkNone}, Flow{TCP, addr("1.1.1.1"), 443}, Verdict{false, RuleModeNone}},
-		{"an address says more than the mode", Policy{Mode: sandbox.NetworkNone}, Flow{TCP, addr("10.0.0.1"), 443}, Verdict{false, "private"}},
-		{"the zero policy", Policy{}, Flow{TCP, addr("1.1.1.1"), 443}, Verdict{false, RuleModeNone}},
-		{"the host's mail", public("1.1.1.1/32"), Flow{TCP, addr("1.1.1.1"), 25}, Verdict{false, RuleHost}},
+		{"mode none", Policy{Mode: sandbox.NetworkNone}, Flow{Protocol: TCP, Addr: addr("1.1.1.1"), Port: 443}, Verdict{false, RuleModeNone}},
+		{"an address says more than the mode", Policy{Mode: sandbox.NetworkNone}, Flow{Protocol: TCP, Addr: addr("10.0.0.1"), Port: 443}, Verdict{false, "private"}},
+		{"the zero policy", Policy{}, Flow{Protocol: TCP, Addr: addr("1.1.1.1"), Port: 443}, Verdict{false, RuleModeNone}},
+		{"the host's mail", public("1.1.1.1/32"), Flow{Protocol: TCP, Addr: addr("1.1.1.1"), Port: 25}, Verdict{false, RuleHost}},
 	} {
 		if got := c.p.Decide(c.f); got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
@@ -119,7 +119,7 @@ func FuzzPolicy(f *testing.F) {
 	p := public(host + "/32")
 	f.Fuzz(func(t *testing.T, b []byte, port uint16, tcp bool) {
 		addr, ok := netip.AddrFromSlice(b)
-		flow := Flow{UDP, addr, port}
+		flow := Flow{Protocol: UDP, Addr: addr, Port: port}
 		if tcp {
 			flow.Protocol = TCP
 		}

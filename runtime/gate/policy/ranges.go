@@ -27,12 +27,7 @@ var builtin = rules(
 	"loopback", "::1/128",
 	"link-local", "169.254.0.0/16",
 	"link-local", "fe80::/10",
-	"private", "10.0.0.0/8",
-	"private", "172.16.0.0/12",
-	"private", "192.168.0.0/16",
-	"private", "fec0::/10", // site-local, deprecated but still routed by some
-	"cgnat", "100.64.0.0/10",
-	"unique-local", "fc00::/7",
+	"site-local", "fec0::/10", // deprecated but still routed by some
 	"multicast", "224.0.0.0/4",
 	"multicast", "ff00::/8",
 	"broadcast", "255.255.255.255/32",
@@ -43,6 +38,15 @@ var builtin = rules(
 	"reserved", "100::/64", // discard
 	"reserved", "64:ff9b:1::/48", // NAT64 with prefixes of local choice
 	"reserved", "5f00::/16", // segment routing identifiers
+)
+
+// private is what is denied unless the operator opens a part of it.
+var private = rules(
+	"private", "10.0.0.0/8",
+	"private", "172.16.0.0/12",
+	"private", "192.168.0.0/16",
+	"cgnat", "100.64.0.0/10",
+	"unique-local", "fc00::/7",
 )
 
 type rangeRule struct {

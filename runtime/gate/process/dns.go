@@ -15,6 +15,8 @@ import (
 	"github.com/miekg/dns"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+
+	"mediasandbox/runtime/gate/policy"
 )
 
 // Bounds of the resolver.
@@ -175,6 +177,7 @@ func (s *dnsServer) serveConn(conn net.Conn) {
 
 // answer returns the reply to a query, or nil when there must be none.
 func (s *dnsServer) answer(raw []byte, overUDP bool) []byte {
+	s.gate.meter.queries.Add(1)
 	p := *s.gate.policy.Load()
 	q, reply := readQuery(raw, p)
 	if q == nil {
@@ -193,10 +196,65 @@ func (s *dnsServer) answer(raw []byte, overUDP bool) []byte {
 			reply = q.filter(from, p)
 		}
 	}
+	s.name(q, reply, p)
 	for _, r := range q.refused {
-		s.gate.logRefusal("dns", netip.AddrPortFrom(r.addr, 0), q.question.Name, r.rule)
+		s.gate.logRefusal("dns", netip.AddrPortFrom(r.addr, 0), strings.TrimSuffix(q.question.Name, "."), r.rule)
 	}
 	return pack(reply, limit)
+}
+
+// name makes sure that the gate knows a name again by the address it is about
+// to hand out for it. Where the policy looks at names, the guest gets an
+// address that stands for this one.
+func (s *dnsServer) name(q *query, reply *dns.Msg, p policy.Policy) {
+	book := s.gate.book
+	isA := q.question.Qtype == dns.TypeA
+	if q.service {
+		if isA {
+			q.standIn(reply, book.give(q.name, nil, ttlCeiling), ttlFloor)
+		}
+		return
+	}
+	real, ttl := addresses(reply)
+	switch {
+	case len(real) == 0:
+	case !p.ByName(q.name):
+		for _, addr := range real {
+			book.see(q.name, addr)
+		}
+	case isA:
+		q.standIn(reply, book.give(q.name, real, ttl), min(ttl, ttlFloor))
+	default:
+		withoutAddresses(reply)
+	}
+}
+
+// resolve asks for the addresses of a name that was allowed once, and returns
+// those that the policy allows still.
+func (s *dnsServer) resolve(ctx context.Context, name string) ([]netip.Addr, time.Duration, error) {
+	select {
+	case s.queries <- struct{}{}:
+		defer func() { <-s.queries }()
+	case <-ctx.Done():
+		return nil, 0, ctx.Err()
+	}
+	ctx, cancel := context.WithTimeout(ctx, perQuery)
+	defer cancel()
+	m := new(dns.Msg).SetQuestion(dns.Fqdn(name), dns.TypeA)
+	q := &query{msg: m, question: m.Question[0], name: name}
+	from, err := s.ask(ctx, q)
+	if err != nil {
+		return nil, 0, err
+	}
+	if from.Rcode != dns.RcodeSuccess && from.Rcode != dns.RcodeNameError {
+		return nil, 0, fmt.Errorf("ask for %s: the resolver answers %s", name, dns.RcodeToString[from.Rcode])
+	}
+	reply := q.filter(from, *s.gate.policy.Load())
+	for _, r := range q.refused {
+		s.gate.logRefusal("dns", netip.AddrPortFrom(r.addr, 0), name, r.rule)
+	}
+	list, ttl := addresses(reply)
+	return list, ttl, nil
 }
 
 // ask puts a question to the host's resolvers, in order, until one knows.

@@ -2,23 +2,28 @@ package process
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/miekg/dns"
 
 	"mediasandbox/runtime/gate/policy"
-	"mediasandbox/runtime/sandbox"
 )
 
 // query is a question of the guest's that is in order.
 type query struct {
 	msg      *dns.Msg
 	question dns.Question
+	// name is the question's, as the policy compares names.
+	name string
 	// limit is the longest reply over UDP, in bytes.
 	limit int
 	// edns says that the guest speaks EDNS, and so gets it back.
 	edns bool
+	// service is set for a name of the operator's services.
+	service bool
 	// refused collects what the policy did to the answer.
 	refused []refusedName
 }
@@ -58,6 +63,7 @@ func readQuery(raw []byte, p policy.Policy) (*query, *dns.Msg) {
 		return nil, refuseUnread(raw, dns.RcodeFormatError)
 	}
 	q := &query{msg: m, question: m.Question[0], limit: dns.MinMsgSize}
+	q.name = strings.ToLower(strings.TrimSuffix(q.question.Name, "."))
 	if opt := m.IsEdns0(); opt != nil {
 		q.edns = true
 		q.limit = min(max(int(opt.UDPSize()), dns.MinMsgSize), maxReply)
@@ -65,26 +71,42 @@ func readQuery(raw []byte, p policy.Policy) (*query, *dns.Msg) {
 			return q, q.reply(dns.RcodeBadVers)
 		}
 	}
+	return q, q.judge(p)
+}
+
+// judge holds the question against the policy. It returns nil when it is to be
+// asked, and the reply otherwise. What is refused is not asked at all: a
+// question can carry a secret out as well as an answer can bring one in.
+func (q *query) judge(p policy.Policy) *dns.Msg {
 	forward, known := questionTypes[q.question.Qtype]
 	switch {
 	case q.question.Qclass != dns.ClassINET || !known:
-		return q, q.reply(dns.RcodeNotImplemented)
-	case p.Mode != sandbox.NetworkPublic:
-		return q, q.refuse(netip.Addr{}, policy.RuleModeNone)
+		return q.reply(dns.RcodeNotImplemented)
 	case strings.Contains(q.question.Name, `\`):
 		// The library escapes what no host name has: dots inside labels, NUL,
 		// blanks, bytes above ASCII. IDN is ASCII by the time it gets here.
-		return q, q.refuse(netip.Addr{}, policy.RuleDNSName)
-	case !forward:
-		return q, q.reply(dns.RcodeSuccess)
+		return q.refuse(netip.Addr{}, policy.RuleDNSName)
+	}
+	if _, v, ok := p.Service(policy.Flow{Name: q.name}); ok {
+		if !v.Allow {
+			return q.refuse(netip.Addr{}, v.Rule)
+		}
+		q.service = true
+		return q.reply(dns.RcodeSuccess)
+	}
+	if v := p.Could(policy.Flow{Name: q.name}); !v.Allow {
+		return q.refuse(netip.Addr{}, v.Rule)
+	}
+	if !forward {
+		return q.reply(dns.RcodeSuccess)
 	}
 	if addr, ok := reverseName(q.question.Name); ok {
 		// Names of the inside are the inside's business.
 		if v := p.Address(addr); !v.Allow {
-			return q, q.refuse(addr, v.Rule)
+			return q.refuse(addr, v.Rule)
 		}
 	}
-	return q, nil
+	return nil
 }
 
 // refuse says that there is no such name, which ends a lookup at once where
@@ -148,7 +170,7 @@ func (q *query) filter(from *dns.Msg, p policy.Policy) *dns.Msg {
 		case *dns.A:
 			addr, _ := netip.AddrFromSlice(rr.A)
 			addr = addr.Unmap()
-			if v := p.Address(addr); !v.Allow {
+			if v := p.Could(policy.Flow{Name: q.name, Addr: addr}); !v.Allow {
 				q.refused = append(q.refused, refusedName{addr, v.Rule})
 				continue
 			}
@@ -167,6 +189,38 @@ func (q *query) filter(from *dns.Msg, p policy.Policy) *dns.Msg {
 		}
 	}
 	return m
+}
+
+// addresses takes the addresses out of a reply, with the shortest time that
+// they hold.
+func addresses(m *dns.Msg) (list []netip.Addr, ttl time.Duration) {
+	ttl = ttlCeiling
+	for _, rr := range m.Answer {
+		ttl = min(ttl, time.Duration(rr.Header().Ttl)*time.Second)
+		if a, ok := rr.(*dns.A); ok {
+			if addr, ok := netip.AddrFromSlice(a.A); ok && len(list) < maxAddresses {
+				list = append(list, addr.Unmap())
+			}
+		}
+	}
+	return list, ttl
+}
+
+// maxAddresses bounds how many of a name's addresses are kept.
+const maxAddresses = 16
+
+// standIn puts one address in the place of all in a reply. A chain of aliases
+// goes with them: the name that was asked for is what the rule is about.
+func (q *query) standIn(m *dns.Msg, addr netip.Addr, ttl time.Duration) {
+	m.Answer = []dns.RR{&dns.A{
+		Hdr: dns.RR_Header{Name: q.question.Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: uint32(max(ttl/time.Second, 1))},
+		A:   addr.AsSlice(),
+	}}
+}
+
+// withoutAddresses drops what an answer to another question says of addresses.
+func withoutAddresses(m *dns.Msg) {
+	m.Answer = slices.DeleteFunc(m.Answer, func(rr dns.RR) bool { _, ok := rr.(*dns.A); return ok })
 }
 
 // pack returns a message's bytes, cut to limit if that is not 0, or nil when

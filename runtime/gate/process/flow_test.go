@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"mediasandbox/runtime/gate/internal/handover"
+	"mediasandbox/runtime/sandbox"
 )
 
 func TestWatchIdle(t *testing.T) {
@@ -110,7 +111,7 @@ func TestRefusalLog(t *testing.T) {
 				t.Errorf("%s: %d bytes, %v", name, st.Size(), err)
 			}
 			for sc := bufio.NewScanner(f); sc.Scan(); lines++ {
-				var r handover.Refusal
+				var r sandbox.NetworkRefusal
 				if err := json.Unmarshal(sc.Bytes(), &r); err != nil || r.Rule != "private" || r.Port != 80 {
 					t.Fatalf("line %q: %v", sc.Text(), err)
 				}

@@ -5,25 +5,23 @@
 // the host, which is why this process can do nothing: see harden.go.
 //
 // A frame goes this way: tapEndpoint reads it, inspect (frame.go) says what it
-// is, Gate.sift asks the policy, the stack delivers it to a forwarder, and the
-// forwarder (tcp.go, udp.go) or the resolver (dns.go) deals with the flow. What
-// is refused is answered at once (reject.go) and logged (refusals.go).
+// is, gate.sift asks the policy, the stack delivers it to a forwarder, and the
+// forwarder (tcp.go, udp.go) finds out where the flow may go (aim.go) and dials,
+// or the resolver (dns.go) answers. Names that the policy tells apart have
+// addresses of their own (names.go). What is refused is answered at once
+// (reject.go) and logged (refusals.go); what leaves is counted and limited
+// (flows.go, meter.go, account.go).
 //
 // Start reading at Main, which is the whole life of the process.
 package process
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
-	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
@@ -39,12 +37,15 @@ type gate struct {
 	limits   handover.Limits
 	refusals *refusalLog
 
-	policy    atomic.Pointer[policy.Policy]
-	resolvers atomic.Pointer[[]netip.AddrPort]
+	policy     atomic.Pointer[policy.Policy]
+	resolvers  atomic.Pointer[[]netip.AddrPort]
+	generation atomic.Uint64
 
 	link  *tapEndpoint
 	stack *stack.Stack
 	flows flowSet
+	meter meter
+	book  *nameBook
 	dns   dnsServer
 
 	// complained is set once the refusal log failed.
@@ -58,7 +59,7 @@ type gate struct {
 
 // newGate returns a gate that answers packets on tap once run is called.
 func newGate(log *slog.Logger, tap *os.File, refusals *refusalLog, cfg handover.Config, hosts policy.HostSet) (*gate, error) {
-	g := &gate{log: log, limits: cfg.Limits, refusals: refusals}
+	g := &gate{log: log, limits: cfg.Limits, refusals: refusals, book: newNameBook()}
 	g.ctx, g.end = context.WithCancel(context.Background())
 	g.policy.Store(&policy.Policy{Host: hosts})
 	g.configure(cfg)
@@ -79,13 +80,19 @@ func newGate(log *slog.Logger, tap *os.File, refusals *refusalLog, cfg handover.
 	return g, nil
 }
 
-// configure puts a configuration in force for the flows to come.
+// configure puts a configuration in force: for the flows to come, and for
+// those that are open, which end if it denies them.
 func (g *gate) configure(cfg handover.Config) {
 	g.resolvers.Store(&cfg.Resolvers)
-	g.changePolicy(func(p *policy.Policy) { p.Mode = cfg.Policy.Mode })
+	g.meter.configure(cfg.Policy.Limits, cfg.Policy.Spent)
+	g.changePolicy(func(p *policy.Policy) { *p = policy.New(cfg.Policy, p.Host) })
+	g.generation.Store(cfg.Generation)
+	if g.meter.spent() {
+		g.cutAll(policy.RuleTotalLimit)
+	}
 }
 
-// setHosts puts the host's addresses in force.
+// setHosts puts the host's addresses in force, in the same way.
 func (g *gate) setHosts(hosts policy.HostSet) {
 	g.changePolicy(func(p *policy.Policy) { p.Host = hosts })
 }
@@ -97,8 +104,11 @@ func (g *gate) changePolicy(change func(*policy.Policy)) {
 		p := *old
 		change(&p)
 		if g.policy.CompareAndSwap(old, &p) {
-			return
+			break
 		}
+	}
+	for _, f := range g.flows.all() {
+		g.recheck(f)
 	}
 }
 
@@ -108,7 +118,7 @@ func (g *gate) run() error { return g.link.run() }
 // Close ends every flow and waits for what the gate started.
 func (g *gate) Close() {
 	g.end()
-	g.flows.abortAll()
+	g.flows.end()
 	g.dns.close()
 	g.work.Wait()
 	g.stack.Close()
@@ -128,11 +138,11 @@ func (g *gate) sift(p packet) (ok bool, answer []byte) {
 		if g.isDNS(p.flow) {
 			return true, nil
 		}
-		v := g.policy.Load().Decide(p.flow)
-		if v.Allow {
+		denied, rule := g.judge(p.flow)
+		if rule == "" {
 			return true, nil
 		}
-		g.refuse(p.flow, v.Rule)
+		g.refuse(denied, rule)
 		return false, refusalFor(p)
 	case refuse:
 		v := g.policy.Load().Decide(p.flow)
@@ -143,7 +153,27 @@ func (g *gate) sift(p packet) (ok bool, answer []byte) {
 		g.refuse(p.flow, v.Rule)
 		return false, refusalFor(p)
 	}
+	g.meter.dropped.Add(1)
 	return false, nil
+}
+
+// judge returns the rule that refuses a flow, or "". The forwarder, which finds
+// out where the flow goes, judges once more.
+func (g *gate) judge(f policy.Flow) (denied policy.Flow, rule string) {
+	if !handover.Synthetic.Contains(f.Addr) {
+		if v := g.policy.Load().Decide(f); !v.Allow {
+			return f, v.Rule
+		}
+		return f, ""
+	}
+	if b, ok := g.book.find(f.Addr); ok && f.Protocol == policy.TCP && !b.fresh() {
+		return f, "" // the forwarder resolves it anew
+	}
+	targets, denied, rule := g.aim(nil, f)
+	if len(targets) > 0 {
+		return f, ""
+	}
+	return denied, rule
 }
 
 func (g *gate) isDNS(f policy.Flow) bool {
@@ -151,105 +181,12 @@ func (g *gate) isDNS(f policy.Flow) bool {
 }
 
 func (g *gate) refuse(f policy.Flow, rule string) {
-	g.logRefusal(string(f.Protocol), netip.AddrPortFrom(f.Addr, f.Port), "", rule)
+	g.logRefusal(string(f.Protocol), netip.AddrPortFrom(f.Addr, f.Port), f.Name, rule)
 }
 
 func (g *gate) logRefusal(proto string, dst netip.AddrPort, name, rule string) {
+	g.meter.refused.Add(1)
 	if err := g.refusals.add(proto, dst, name, rule); err != nil && !g.complained.Swap(true) {
 		g.log.Error("the refusal log can't be written", "err", err)
 	}
-}
-
-// errDenied is what a dial returns when the policy changed its mind between
-// the packet and the connection.
-type errDenied struct{ rule string }
-
-func (e errDenied) Error() string { return "denied by rule " + e.rule }
-
-// dial connects to where a flow wants to go. The address that the kernel is
-// about to connect to is judged once more, in the last moment.
-func (g *gate) dial(network string, f policy.Flow) (net.Conn, error) {
-	d := net.Dialer{
-		Timeout:   dialTimeout,
-		KeepAlive: -1, // set by the flow, which knows whether it is worth it
-		Control: func(_, address string, _ syscall.RawConn) error {
-			to, err := netip.ParseAddrPort(address)
-			if err != nil {
-				return fmt.Errorf("judge %q: %w", address, err)
-			}
-			again := policy.Flow{Protocol: f.Protocol, Addr: to.Addr().Unmap(), Port: to.Port()}
-			if v := g.policy.Load().Decide(again); !v.Allow {
-				return errDenied{v.Rule}
-			}
-			return nil
-		},
-	}
-	conn, err := d.DialContext(g.ctx, network, netip.AddrPortFrom(f.Addr, f.Port).String())
-	if err != nil {
-		var denied errDenied
-		if errors.As(err, &denied) {
-			g.refuse(f, denied.rule)
-		}
-		return nil, err
-	}
-	return conn, nil
-}
-
-// dialTimeout bounds one attempt. A guest that is more patient sends its SYN
-// again, which begins another.
-const dialTimeout = 30 * time.Second
-
-// flowSet is the flows that are open.
-type flowSet struct {
-	tcp, udp atomic.Int64
-
-	mu     sync.Mutex
-	closed bool
-	open   map[flow]struct{}
-}
-
-// flow is something that can be cut off.
-type flow interface{ abort() }
-
-// add takes a flow in; false says that the gate is closing.
-func (s *flowSet) add(f flow) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return false
-	}
-	if s.open == nil {
-		s.open = make(map[flow]struct{})
-	}
-	s.open[f] = struct{}{}
-	return true
-}
-
-func (s *flowSet) remove(f flow) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.open, f)
-}
-
-func (s *flowSet) abortAll() {
-	s.mu.Lock()
-	s.closed = true
-	open := make([]flow, 0, len(s.open))
-	for f := range s.open {
-		open = append(open, f)
-	}
-	s.mu.Unlock()
-	for _, f := range open {
-		f.abort()
-	}
-}
-
-// reserve takes a place under a limit, or says that there is none.
-func reserve(n *atomic.Int64, limit int) (others int, ok bool) {
-	now := n.Add(1)
-	if now > int64(limit) {
-		n.Add(-1)
-		return 0, false
-	}
-	return int(now - 1), true
 }

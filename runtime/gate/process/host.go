@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"mediasandbox/runtime/gate/internal/hostaddr"
 	"mediasandbox/runtime/gate/policy"
 )
 
@@ -49,42 +49,8 @@ func (w *hostWatch) Close() {
 	w.handle.Close()
 }
 
-// read returns the host's addresses as they are now: those of its interfaces,
-// and whatever else its local table delivers to itself.
-func (w *hostWatch) read() (policy.HostSet, error) {
-	var prefixes []netip.Prefix
-	add := func(ip []byte, ones int) {
-		if a, ok := netip.AddrFromSlice(ip); ok {
-			if a.Is4In6() && ones <= 32 {
-				a = a.Unmap()
-			}
-			prefixes = append(prefixes, netip.PrefixFrom(a, ones))
-		}
-	}
-	addrs, err := w.handle.AddrList(nil, netlink.FAMILY_ALL)
-	if err != nil {
-		return policy.HostSet{}, fmt.Errorf("read the host's addresses: %w", err)
-	}
-	for _, a := range addrs {
-		_, bits := a.Mask.Size()
-		add(a.IP, bits)
-		if a.Broadcast != nil {
-			add(a.Broadcast, 32)
-		}
-	}
-	routes, err := w.handle.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_LOCAL}, netlink.RT_FILTER_TABLE)
-	if err != nil {
-		return policy.HostSet{}, fmt.Errorf("read the host's local table: %w", err)
-	}
-	for _, r := range routes {
-		if r.Dst == nil || (r.Type != unix.RTN_LOCAL && r.Type != unix.RTN_BROADCAST && r.Type != unix.RTN_ANYCAST) {
-			continue
-		}
-		ones, _ := r.Dst.Mask.Size()
-		add(r.Dst.IP, ones)
-	}
-	return policy.NewHostSet(prefixes), nil
-}
+// read returns the host's addresses as they are now.
+func (w *hostWatch) read() (policy.HostSet, error) { return hostaddr.Read(w.handle) }
 
 // run calls set with the addresses whenever they may have changed, until ctx
 // ends or Close is called.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 	gvisorlog "gvisor.dev/gvisor/pkg/log"
@@ -58,7 +59,9 @@ type program struct {
 	log    *slog.Logger
 	gate   *gate
 	hosts  *hostWatch
+	files  *accountFiles
 	reload chan os.Signal
+	tell   chan os.Signal
 }
 
 func prepare(l *slog.Logger) (*program, error) {
@@ -72,6 +75,12 @@ func prepare(l *slog.Logger) (*program, error) {
 	if err := checkUnprivileged(); err != nil {
 		return nil, err
 	}
+	p := &program{log: l, reload: make(chan os.Signal, 1), tell: make(chan os.Signal, 1)}
+	// Before the lock says who the gate is: an unexpected signal would end it.
+	signal.Notify(p.reload, syscall.SIGHUP)
+	signal.Notify(p.tell, syscall.SIGUSR1)
+	// A log that has reached its limit is an error of that write, and no end.
+	signal.Ignore(syscall.SIGXFSZ)
 	if err := takeLock(handover.FDLock); err != nil {
 		return nil, err
 	}
@@ -79,7 +88,11 @@ func prepare(l *slog.Logger) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	tap, flows, err := openFiles()
+	tap, flows, counts, err := openFiles()
+	if err != nil {
+		return nil, err
+	}
+	account, last, err := openAccount(counts)
 	if err != nil {
 		return nil, err
 	}
@@ -91,10 +104,7 @@ func prepare(l *slog.Logger) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &program{log: l, hosts: hosts, reload: make(chan os.Signal, 1)}
-	signal.Notify(p.reload, syscall.SIGHUP)
-	// A log that has reached its limit is an error of that write, and no end.
-	signal.Ignore(syscall.SIGXFSZ)
+	p.hosts, p.files = hosts, account
 	if err := harden(l, cfg.Limits); err != nil {
 		return nil, err
 	}
@@ -105,6 +115,7 @@ func prepare(l *slog.Logger) (*program, error) {
 	if p.gate, err = newGate(l, tap, refusals, cfg, set); err != nil {
 		return nil, err
 	}
+	p.gate.resume(last)
 	return p, nil
 }
 
@@ -115,6 +126,10 @@ func (p *program) serve() error {
 	failed := make(chan error, 2)
 	go func() { failed <- p.hosts.run(ctx, p.gate.setHosts) }()
 	go func() { failed <- p.gate.run() }()
+	tick := time.NewTicker(accountEvery)
+	defer tick.Stop()
+	p.giveAccount()
+	moved := int64(0)
 	for {
 		select {
 		case err := <-failed:
@@ -123,29 +138,51 @@ func (p *program) serve() error {
 			}
 			return err
 		case <-p.reload:
-			cfg, err := readConfig()
-			if err != nil {
-				// The policy in force stays in force.
-				p.log.Error("the new policy can't be read", "err", err)
-				continue
+			p.configure()
+			p.giveAccount()
+		case <-p.tell:
+			p.giveAccount()
+		case <-tick.C:
+			if now := p.gate.meter.sent.Load() + p.gate.meter.received.Load(); now != moved {
+				moved = now
+				p.giveAccount()
 			}
-			p.gate.configure(cfg)
-			p.log.Info("policy reloaded", "mode", cfg.Policy.Mode, "resolvers", len(cfg.Resolvers))
 		}
 	}
 }
 
-// openFiles takes over the TAP and the two halves of the refusal log.
-func openFiles() (tap *os.File, flows [2]*os.File, err error) {
+// configure reads the configuration again.
+func (p *program) configure() {
+	cfg, err := readConfig()
+	if err != nil {
+		// The policy in force stays in force.
+		p.log.Error("the new policy can't be read", "err", err)
+		return
+	}
+	p.gate.configure(cfg)
+	p.log.Info("policy reloaded", "generation", cfg.Generation, "mode", cfg.Policy.Mode, "resolvers", len(cfg.Resolvers))
+}
+
+func (p *program) giveAccount() {
+	if err := p.files.write(p.gate.account()); err != nil {
+		p.log.Error("the account can't be written", "err", err)
+	}
+}
+
+// openFiles takes over the TAP and the two halves of the refusal log and of
+// the account.
+func openFiles() (tap *os.File, flows, counts [2]*os.File, err error) {
 	if err := unix.SetNonblock(handover.FDTap, true); err != nil {
-		return nil, flows, fmt.Errorf("take over the TAP: %w", err)
+		return nil, flows, counts, fmt.Errorf("take over the TAP: %w", err)
 	}
 	tap = os.NewFile(handover.FDTap, "tap")
-	flows = [2]*os.File{
-		os.NewFile(handover.FDFlow0, handover.FlowNames[0]),
-		os.NewFile(handover.FDFlow1, handover.FlowNames[1]),
+	for i, fd := range []uintptr{handover.FDFlow0, handover.FDFlow1} {
+		flows[i] = os.NewFile(fd, handover.FlowNames[i])
 	}
-	return tap, flows, nil
+	for i, fd := range []uintptr{handover.FDCount0, handover.FDCount1} {
+		counts[i] = os.NewFile(fd, handover.CountNames[i])
+	}
+	return tap, flows, counts, nil
 }
 
 // maxConfig bounds the configuration file, in bytes.

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"mediasandbox/runtime/gate/internal/handover"
+	"mediasandbox/runtime/sandbox"
 )
 
 // Bounds of the refusal log. A half is emptied before it is filled again, so
@@ -60,7 +60,7 @@ func (l *refusalLog) add(proto string, dst netip.AddrPort, name, rule string) er
 		l.suppressed++
 		return nil
 	}
-	line, err := json.Marshal(handover.Refusal{
+	line, err := json.Marshal(sandbox.NetworkRefusal{
 		Time:       time.Now().UTC().Format(timeFormat),
 		Protocol:   proto,
 		Addr:       dst.Addr(),

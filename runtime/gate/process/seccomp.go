@@ -73,7 +73,7 @@ func allowedCalls() seccomp.SyscallRules {
 var plainCalls = []uintptr{
 	// descriptors
 	unix.SYS_READ, unix.SYS_WRITE, unix.SYS_READV, unix.SYS_WRITEV, unix.SYS_CLOSE,
-	unix.SYS_FSTAT, unix.SYS_FTRUNCATE,
+	unix.SYS_FSTAT, unix.SYS_FTRUNCATE, unix.SYS_PWRITE64,
 	unix.SYS_EPOLL_CREATE1, unix.SYS_EPOLL_CTL, unix.SYS_EPOLL_PWAIT, unix.SYS_EVENTFD2,
 	// sockets
 	unix.SYS_CONNECT, unix.SYS_SHUTDOWN, unix.SYS_SETSOCKOPT, unix.SYS_GETSOCKOPT,

@@ -2,6 +2,7 @@ package process
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -37,38 +38,40 @@ func flowOf(proto policy.Protocol, id stack.TransportEndpointID) policy.Flow {
 // refusal from its own connect and not from a connection that dies.
 func (g *gate) handleTCP(r *tcp.ForwarderRequest) {
 	f := flowOf(policy.TCP, r.ID())
-	if v := g.policy.Load().Decide(f); !v.Allow {
-		g.refuse(f, v.Rule)
+	targets, denied, rule := g.aim(g.ctx, f)
+	if len(targets) == 0 {
+		g.refuse(denied, rule)
 		r.Complete(true)
 		return
 	}
-	others, ok := reserve(&g.flows.tcp, g.limits.TCPFlows)
-	if !ok {
-		g.refuse(f, policy.RuleFlowLimit)
+	others, release, rule := g.take(policy.TCP)
+	if rule != "" {
+		g.refuse(targets[0].goal, rule)
 		r.Complete(true)
 		return
 	}
-	defer g.flows.tcp.Add(-1)
-	conn, err := g.dial("tcp4", f)
+	defer release()
+	conn, to, err := g.dialAny("tcp", targets)
 	if err != nil {
 		// Silence where the far end was silent: the guest's own timeout, and
 		// its own retransmissions, mean what they mean on a host.
 		r.Complete(!isTimeout(err))
 		return
 	}
-	var wq waiter.Queue
-	ep, terr := r.CreateEndpoint(&wq)
+	t := &tcpFlow{gate: g, conn: conn.(*net.TCPConn), size: bufferFor(others)}
+	ep, terr := r.CreateEndpoint(&t.wq)
 	r.Complete(terr != nil)
 	if terr != nil {
-		abortConn(conn.(*net.TCPConn))
+		abortConn(t.conn)
 		return
 	}
-	t := &tcpFlow{ep: ep, wq: &wq, conn: conn.(*net.TCPConn), size: bufferFor(others), gone: make(chan struct{})}
-	if !g.flows.add(t) {
-		t.abort()
+	t.ep = ep
+	t.ctx, t.end = context.WithCancel(g.ctx)
+	var ok bool
+	if t.flow, ok = g.begin(to, t.abort); !ok {
 		return
 	}
-	defer g.flows.remove(t)
+	defer g.flows.remove(t.flow)
 	t.run()
 }
 
@@ -80,13 +83,16 @@ func isTimeout(err error) bool {
 // tcpFlow joins the guest's connection, which ends in the stack, and the
 // host's.
 type tcpFlow struct {
+	*flow
+	gate *gate
 	ep   tcpip.Endpoint
-	wq   *waiter.Queue
+	wq   waiter.Queue
 	conn *net.TCPConn
 	size int
 
-	cut  sync.Once
-	gone chan struct{}
+	once sync.Once
+	ctx  context.Context
+	end  context.CancelFunc
 }
 
 // Keep-alives find far ends that vanished without a word. Neither a guest nor
@@ -95,6 +101,7 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 2 * time.Minute, Interva
 
 // run copies both ways until both ends are done, or one is cut off.
 func (t *tcpFlow) run() {
+	defer t.end()
 	so := t.ep.SocketOptions()
 	so.SetReceiveBufferSize(int64(t.size), true)
 	so.SetSendBufferSize(int64(t.size), true)
@@ -119,8 +126,8 @@ func (t *tcpFlow) run() {
 
 // abort resets both ends.
 func (t *tcpFlow) abort() {
-	t.cut.Do(func() {
-		close(t.gone)
+	t.once.Do(func() {
+		t.end()
 		abortConn(t.conn)
 		t.ep.Abort()
 	})
@@ -138,7 +145,7 @@ func (t *tcpFlow) wait(changed <-chan struct{}) error {
 	select {
 	case <-changed:
 		return nil
-	case <-t.gone:
+	case <-t.ctx.Done():
 		return errReset
 	}
 }
@@ -180,6 +187,9 @@ func (t *tcpFlow) moveToHost(ready <-chan struct{}) (end bool, err error) {
 	default:
 		return false, errReset
 	}
+	if err := t.gate.pay(t.ctx, &t.sent, &t.gate.meter.sent, res.Count); err != nil {
+		return false, err
+	}
 	_, err = t.conn.Write((*buf)[:res.Count])
 	return false, err
 }
@@ -195,6 +205,9 @@ func (t *tcpFlow) hostToGuest() error {
 	defer t.wq.EventUnregister(&entry)
 	for {
 		buf, n, err := readWhenReady(raw.Read)
+		if err == nil && n > 0 {
+			err = t.gate.pay(t.ctx, &t.received, &t.gate.meter.received, n)
+		}
 		if err == nil && n > 0 {
 			err = t.writeToGuest((*buf)[:n], writable)
 		}

@@ -30,20 +30,25 @@ const dnsPort = 53
 
 // handleUDP deals with the first datagram of a flow. False makes the stack
 // answer that the port is unreachable. It runs in the reader of the TAP, and
-// so must not wait: connecting a UDP socket doesn't.
+// so must not wait: connecting a UDP socket doesn't, and a name whose
+// addresses no longer hold is resolved behind its back.
 func (g *gate) handleUDP(r *udp.ForwarderRequest) bool {
 	id := r.ID()
 	f := flowOf(policy.UDP, id)
-	if v := g.policy.Load().Decide(f); !v.Allow {
-		g.refuse(f, v.Rule)
+	if b, ok := g.book.find(f.Addr); ok && !b.fresh() {
+		g.goWork(func() { g.refresh(g.ctx, b) })
+	}
+	targets, denied, rule := g.aim(nil, f)
+	if len(targets) == 0 {
+		g.refuse(denied, rule)
 		return false
 	}
-	if _, ok := reserve(&g.flows.udp, g.limits.UDPFlows); !ok {
-		g.refuse(f, policy.RuleFlowLimit)
+	_, release, rule := g.take(policy.UDP)
+	if rule != "" {
+		g.refuse(targets[0].goal, rule)
 		return false
 	}
-	release := func() { g.flows.udp.Add(-1) }
-	conn, err := g.dial("udp4", f)
+	conn, to, err := g.dialAny("udp", targets)
 	if err != nil {
 		release()
 		return false
@@ -60,14 +65,14 @@ func (g *gate) handleUDP(r *udp.ForwarderRequest) bool {
 		return false
 	}
 	u.ep = ep
-	if !g.flows.add(u) {
-		u.abort()
+	var ok bool
+	if u.flow, ok = g.begin(to, u.abort); !ok {
 		release()
 		return true
 	}
 	g.goWork(func() {
 		defer release()
-		defer g.flows.remove(u)
+		defer g.flows.remove(u.flow)
 		u.run()
 	})
 	return true
@@ -75,18 +80,20 @@ func (g *gate) handleUDP(r *udp.ForwarderRequest) bool {
 
 // udpFlow joins the datagrams of one guest port to one far end.
 type udpFlow struct {
+	*flow
 	gate      *gate
 	ep        tcpip.Endpoint
 	wq        waiter.Queue
 	conn      *net.UDPConn
 	guestPort uint16
-	remote    netip.AddrPort
+	// remote is the far end as the guest calls it.
+	remote netip.AddrPort
 
 	// used is set by every datagram and cleared by the watch.
 	used     atomic.Bool
 	answered atomic.Bool
 
-	cut  sync.Once
+	once sync.Once
 	gone chan struct{}
 }
 
@@ -130,7 +137,7 @@ func watchIdle(gone <-chan struct{}, used *atomic.Bool, idle func() time.Duratio
 }
 
 func (u *udpFlow) abort() {
-	u.cut.Do(func() {
+	u.once.Do(func() {
 		close(u.gone)
 		// Nobody is told when a UDP socket closes.
 		_ = u.conn.Close()
@@ -167,6 +174,9 @@ func (u *udpFlow) moveToHost() tcpip.Error {
 		return terr
 	}
 	u.used.Store(true)
+	if !u.gate.payNow(&u.sent, &u.gate.meter.sent, res.Count) {
+		return nil // lost
+	}
 	_, err := u.conn.Write((*buf)[:res.Count])
 	return u.hostError(err)
 }
@@ -183,10 +193,7 @@ func (u *udpFlow) hostToGuest() {
 		if err == nil {
 			u.used.Store(true)
 			u.answered.Store(true)
-			var r bytes.Reader
-			r.Reset((*buf)[:n])
-			// A datagram that the guest has no room for is lost, as on a wire.
-			_, _ = u.ep.Write(&r, tcpip.WriteOptions{})
+			u.toGuest((*buf)[:n])
 		}
 		if buf != nil {
 			copyBuffers.Put(buf)
@@ -195,6 +202,17 @@ func (u *udpFlow) hostToGuest() {
 			return
 		}
 	}
+}
+
+// toGuest hands a datagram over. One that the guest has no room for is lost, as
+// on a wire.
+func (u *udpFlow) toGuest(b []byte) {
+	if !u.gate.payNow(&u.received, &u.gate.meter.received, len(b)) {
+		return
+	}
+	var r bytes.Reader
+	r.Reset(b)
+	_, _ = u.ep.Write(&r, tcpip.WriteOptions{})
 }
 
 // receive waits for a datagram, which may be empty, and takes a buffer only

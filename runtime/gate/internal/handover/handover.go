@@ -49,6 +49,8 @@ const (
 	FDReady             // a pipe: one line, "ready" or what went wrong
 	FDFlow0             // the refusal log, first half
 	FDFlow1             // the refusal log, second half
+	FDCount0            // the account, by turns with
+	FDCount1            // this one
 	FDDir               // the directory that ConfigName is in
 	FDsInUse            // the number of descriptors, standard ones included
 )
@@ -64,12 +66,23 @@ const (
 // empties the other and fills that, so that the newest half is always whole.
 var FlowNames = [2]string{"refusals.0.jsonl", "refusals.1.jsonl"}
 
+// CountNames are the two files of a gate's account (sandbox.NetworkTraffic as
+// JSON). It writes them by turns, so that one is always whole, and tells with
+// a rising sequence which is newer.
+var CountNames = [2]string{"count.0.json", "count.1.json"}
+
 // Ready is the line a gate writes when it is hardened and answers packets.
 const Ready = "ready"
 
 // Config is the content of ConfigName. The daemon writes it by rename; the
-// gate reads it when it starts and again on SIGHUP.
+// gate reads it when it starts and again on SIGHUP. On SIGUSR1 it gives an
+// account.
 type Config struct {
+	// Generation rises with each change. The gate's account says which one
+	// is in force.
+	Generation uint64 `json:"generation"`
+	// Bare says that the network was made without a TAP, and has no gate.
+	Bare   bool                  `json:"bare,omitempty"`
 	Policy sandbox.NetworkPolicy `json:"policy"`
 	// Resolvers are the host's, in the order they are asked. The guest can
 	// not reach them; the gate asks them on its behalf.
@@ -96,18 +109,6 @@ func DefaultLimits() Limits {
 	return Limits{TCPFlows: 2048, UDPFlows: 512, Dialing: 1024, Queries: 128, DataBytes: 512 << 20}
 }
 
-// Refusal is one line of the refusal log.
-type Refusal struct {
-	// Time is when the flow was refused, in RFC 3339 with nanoseconds, UTC.
-	Time string `json:"time"`
-	// Protocol is "tcp", "udp", "icmp", "dns" or "ip".
-	Protocol string     `json:"protocol"`
-	Addr     netip.Addr `json:"addr,omitzero"`
-	Port     uint16     `json:"port,omitempty"`
-	// Name is the name that was asked for, in a DNS refusal.
-	Name string `json:"name,omitempty"`
-	Rule string `json:"rule"`
-	// Suppressed counts the refusals since the line before that were not
-	// logged because the log's rate was spent.
-	Suppressed uint64 `json:"suppressed,omitempty"`
-}
+// Synthetic is where the addresses are that stand for names; Link is outside
+// of it. It is a part of the benchmarking range too.
+var Synthetic = netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 19, 0, 0}), 16)
