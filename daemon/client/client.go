@@ -259,21 +259,6 @@ func (c *Client) Resize(ctx context.Context, chat, id string, size api.TTY) erro
 	return err
 }
 
-// Cells lists a chat's cells.
-func (c *Client) Cells(ctx context.Context, chat string) ([]api.Cell, error) {
-	return call[[]api.Cell](ctx, c, request{method: http.MethodGet, path: []string{"chats", chat, "cells"}}, nil)
-}
-
-// Cell shows one cell.
-func (c *Client) Cell(ctx context.Context, chat string, ordinal int) (api.Cell, error) {
-	return call[api.Cell](ctx, c, request{method: http.MethodGet, path: []string{"chats", chat, "cells", strconv.Itoa(ordinal)}}, nil)
-}
-
-// OpenCell reads a cell's file. The caller closes it.
-func (c *Client) OpenCell(ctx context.Context, chat string, ordinal int) (io.ReadCloser, int64, error) {
-	return c.open(ctx, request{method: http.MethodGet, path: []string{"chats", chat, "cells", strconv.Itoa(ordinal), "content"}})
-}
-
 func (c *Client) open(ctx context.Context, r request) (io.ReadCloser, int64, error) {
 	res, err := c.do(ctx, r)
 	if err != nil {

@@ -45,13 +45,15 @@ type Paths struct {
 
 // Limits of the product; sizes are written like "4GiB", durations like "5m".
 type Limits struct {
-	Memory   Size     `toml:"memory"`
-	CPUs     float64  `toml:"cpus"`
-	PIDs     int64    `toml:"pids"`
-	Overlay  Size     `toml:"overlay"`
-	Disk     Size     `toml:"disk"`
-	Output   Size     `toml:"output"`
-	IdleLife Duration `toml:"idle_life"`
+	Memory  Size    `toml:"memory"`
+	CPUs    float64 `toml:"cpus"`
+	PIDs    int64   `toml:"pids"`
+	Overlay Size    `toml:"overlay"`
+	Disk    Size    `toml:"disk"`
+	Output  Size    `toml:"output"`
+	// KeptInputs bounds the copies of inputs that a chat keeps for replays.
+	KeptInputs Size     `toml:"kept_inputs"`
+	IdleLife   Duration `toml:"idle_life"`
 	// Timeout and MaxTimeout are a command's, TurnBudget is a turn's.
 	Timeout    Duration `toml:"timeout"`
 	MaxTimeout Duration `toml:"max_timeout"`
@@ -134,7 +136,7 @@ func Default() Config {
 			Socket:   api.DefaultSocket,
 		},
 		Limits: Limits{
-			Memory: 4 << 30, CPUs: 2, PIDs: 1024, Overlay: 8 << 30, Disk: 8 << 30, Output: 16 << 20,
+			Memory: 4 << 30, CPUs: 2, PIDs: 1024, Overlay: 8 << 30, Disk: 8 << 30, Output: 16 << 20, KeptInputs: 4 << 30,
 			IdleLife: Duration(5 * time.Minute), Pool: 1,
 			Timeout: Duration(api.DefaultTimeout), MaxTimeout: Duration(api.MaxTimeout), TurnBudget: Duration(api.TurnBudget),
 			Running: api.MaxRunning, WarmPython: true, Sandboxes: 64, AccountSandboxes: 32,
@@ -205,6 +207,7 @@ func (c Config) Validate() error {
 	check(l.Overlay >= 64<<20, "limits.overlay is %s, it must be at least 64 MiB", humanize.IBytes(uint64(l.Overlay)))
 	check(l.Disk >= 64<<20, "limits.disk is %s, it must be at least 64 MiB", humanize.IBytes(uint64(l.Disk)))
 	check(l.Output >= 64<<10, "limits.output is %s, it must be at least 64 KiB", humanize.IBytes(uint64(l.Output)))
+	check(l.KeptInputs >= 0, "limits.kept_inputs is %d, it must not be below 0", l.KeptInputs)
 	check(l.IdleLife >= Duration(time.Second), "limits.idle_life is %s, it must be at least 1s", time.Duration(l.IdleLife))
 	check(l.MaxTimeout >= Duration(time.Second), "limits.max_timeout is %s, it must be at least 1s", time.Duration(l.MaxTimeout))
 	check(l.Timeout > 0 && l.Timeout <= l.MaxTimeout, "limits.timeout is %s, it must be between 0 and limits.max_timeout", time.Duration(l.Timeout))

@@ -3,29 +3,85 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"mime"
 	"net/http"
 	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"mediasandbox/daemon/api"
+	"mediasandbox/daemon/session"
 )
 
 func (s *server) routeCells() {
-	register(s, op("list-cells", http.MethodGet, "/v1/chats/{chat}/cells", "List a chat's cells by ordinal"),
-		func(ctx context.Context, in *ChatPath) ([]api.Cell, error) {
-			return s.cfg.Engine.Cells(in.key(ctx))
-		})
-	register(s, op("get-cell", http.MethodGet, "/v1/chats/{chat}/cells/{ordinal}", "Show a cell"),
+	register(s, op("list-cells", http.MethodGet, "/v1/chats/{chat}/cells", "List a chat's cells by ordinal, or those of them that match"),
 		func(ctx context.Context, in *struct {
 			ChatPath
-			Ordinal int `path:"ordinal" minimum:"1"`
-		}) (api.Cell, error) {
+			CellQuery
+		}) ([]api.Cell, error) {
+			return s.cfg.Engine.Cells(in.key(ctx), in.filter())
+		})
+	register(s, op("get-cell", http.MethodGet, "/v1/chats/{chat}/cells/{ordinal}", "Show a cell"),
+		func(ctx context.Context, in *CellPath) (api.Cell, error) {
 			return s.cfg.Engine.Cell(in.key(ctx), in.Ordinal)
 		})
+	register(s, op("get-provenance", http.MethodGet, "/v1/chats/{chat}/cells/{ordinal}/provenance", "Say how a cell was made"),
+		func(ctx context.Context, in *CellPath) (api.Provenance, error) {
+			return s.cfg.Engine.Provenance(in.key(ctx), in.Ordinal)
+		})
+	register(s, op("replay-cell", http.MethodPost, "/v1/chats/{chat}/cells/{ordinal}/replay",
+		"Run the command that made a cell again, in a fresh sandbox without a network, and compare what it makes"),
+		func(ctx context.Context, in *CellPath) (api.Replay, error) {
+			return s.cfg.Engine.Replay(ctx, in.key(ctx), in.Ordinal)
+		})
+	s.routeRaw(op("export-cells", http.MethodGet, "/v1/chats/{chat}/export", "Read a chat's cells, or those that match, as a ZIP archive"),
+		cellQueryParams, nil, s.exportCells)
 	ordinal := []*huma.Param{{Name: "ordinal", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeInteger}}}
 	s.routeRaw(op("get-cell-content", http.MethodGet, "/v1/chats/{chat}/cells/{ordinal}/content", "Read a cell's file; ranges are understood"),
 		ordinal, nil, s.getCell)
+}
+
+// CellPath names a cell.
+type CellPath struct {
+	ChatPath
+	Ordinal int `path:"ordinal" minimum:"1"`
+}
+
+// CellQuery picks cells.
+type CellQuery struct {
+	Pill  api.Pill `query:"pill" enum:"video-edit,frame-extract,image-edit,audio-edit,file" doc:"Of this pill."`
+	Type  string   `query:"type" maxLength:"100" doc:"Of this media type, or the part of it before the slash."`
+	Label string   `query:"label" maxLength:"100" doc:"Of this label."`
+	Text  string   `query:"q" maxLength:"200" doc:"With this text, in upper or lower case, in the name, path, label, type or #ordinal."`
+}
+
+func (q CellQuery) filter() session.CellFilter {
+	return session.CellFilter{Pill: q.Pill, Type: q.Type, Label: q.Label, Text: q.Text}
+}
+
+var cellQueryParams = []*huma.Param{
+	{Name: "pill", In: "query", Schema: &huma.Schema{Type: huma.TypeString}, Description: "Of this pill."},
+	{Name: "type", In: "query", Schema: &huma.Schema{Type: huma.TypeString}, Description: "Of this media type, or the part of it before the slash."},
+	{Name: "label", In: "query", Schema: &huma.Schema{Type: huma.TypeString}, Description: "Of this label."},
+	{Name: "q", In: "query", Schema: &huma.Schema{Type: huma.TypeString}, Description: "With this text in the name, path, label, type or #ordinal."},
+}
+
+func (s *server) exportCells(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	filter := session.CellFilter{Pill: api.Pill(q.Get("pill")), Type: q.Get("type"), Label: q.Get("label"), Text: q.Get("q")}
+	name, write, err := s.cfg.Engine.Export(rawKey(r), filter)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/zip")
+	w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name}))
+	if err := write(r.Context(), w); err != nil {
+		if !isCanceled(err) {
+			s.cfg.Log.Error("export a chat", "chat", rawKey(r), "error", err)
+		}
+		panic(http.ErrAbortHandler) // the caller must not take it for whole
+	}
 }
 
 func (s *server) getCell(w http.ResponseWriter, r *http.Request) {

@@ -32,23 +32,6 @@ func (e *Engine) wireCell(rec CellRecord) api.Cell {
 	return c
 }
 
-// Cells lists a chat's cells by ordinal.
-func (e *Engine) Cells(k ChatKey) ([]api.Cell, error) {
-	if _, err := e.chatRecord(k); err != nil {
-		return nil, err
-	}
-	var recs []CellRecord
-	err := e.cfg.Store.View(func(tx Tx) (err error) {
-		recs, err = tx.Cells(k)
-		return err
-	})
-	cells := make([]api.Cell, 0, len(recs))
-	for _, rec := range recs {
-		cells = append(cells, e.wireCell(rec))
-	}
-	return cells, err
-}
-
 func (e *Engine) cellRecord(k ChatKey, ordinal int) (CellRecord, error) {
 	var rec CellRecord
 	if _, err := e.chatRecord(k); err != nil {

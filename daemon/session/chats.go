@@ -131,7 +131,7 @@ func (e *Engine) DeleteChat(ctx context.Context, key ChatKey) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
+	errs := []error{e.inputs.drop(key)}
 	for _, c := range cells {
 		errs = append(errs, e.deleteBlob(ctx, c.Key))
 	}

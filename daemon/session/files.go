@@ -47,9 +47,12 @@ func splitGuest(p string) (dir, rest string, err error) {
 func fileError(p string, err error) error {
 	var pe *fs.PathError
 	var le *os.LinkError
+	var special notRegular
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return api.Errorf(api.CodeFileNotFound, "there is no file %s in the sandbox", p)
+	case errors.As(err, &special):
+		return api.Errorf(api.CodeInvalid, "%s is %v", p, special)
 	case errors.As(err, &pe):
 		return api.Errorf(api.CodeInvalid, "%s: %v", p, pe.Err)
 	case errors.As(err, &le):
@@ -176,15 +179,11 @@ func (e *Engine) OpenFile(k ChatKey, p string) (*os.File, api.FileInfo, error) {
 	var f *os.File
 	var info api.FileInfo
 	err = e.in(l, dir, func(root *os.Root) error {
-		// Not blocking, since the guest may have put a FIFO there.
-		file, err := root.OpenFile(rest, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+		file, err := openRegular(root, rest)
 		if err != nil {
 			return fileError(p, err)
 		}
 		st, err := file.Stat()
-		if err == nil && !st.Mode().IsRegular() {
-			err = api.Errorf(api.CodeInvalid, "%s is not a regular file (%s)", p, st.Mode())
-		}
 		if err != nil {
 			return errors.Join(err, file.Close())
 		}
@@ -192,6 +191,28 @@ func (e *Engine) OpenFile(k ChatKey, p string) (*os.File, api.FileInfo, error) {
 		return nil
 	})
 	return f, info, err
+}
+
+// notRegular is the error for what is there and no regular file.
+type notRegular fs.FileMode
+
+func (m notRegular) Error() string { return fmt.Sprintf("not a regular file (%s)", fs.FileMode(m)) }
+
+// openRegular opens a file and nothing else. It does not block, since the guest
+// may have put a FIFO there.
+func openRegular(root *os.Root, name string) (*os.File, error) {
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = notRegular(st.Mode())
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // maxListed bounds a listing.

@@ -12,11 +12,10 @@ import (
 
 // guestCommand turns a record into what the sandbox is asked to run.
 func (e *Engine) guestCommand(rec CommandRecord, sink sandbox.Sink) sandbox.Command {
-	env := maps.Clone(e.cfg.Env)
-	if env == nil {
-		env = make(map[string]string)
+	env := e.environment(rec)
+	if rec.Made != nil {
+		env = rec.Made.Env
 	}
-	maps.Copy(env, rec.Env)
 	const scripts = "/run/commands/"
 	cmd := sandbox.Command{Argv: rec.Argv, Env: environ(env), Dir: rec.Dir, KillGrace: killGrace, KeepBackground: rec.Keep, Sink: sink}
 	switch {
@@ -36,6 +35,14 @@ func (e *Engine) guestCommand(rec CommandRecord, sink sandbox.Sink) sandbox.Comm
 		cmd.Stdin = bytes.NewReader(rec.Stdin)
 	}
 	return cmd
+}
+
+// environment is the image's with what the command adds.
+func (e *Engine) environment(rec CommandRecord) map[string]string {
+	env := make(map[string]string, len(e.cfg.Env)+len(rec.Env))
+	maps.Copy(env, e.cfg.Env)
+	maps.Copy(env, rec.Env)
+	return env
 }
 
 // fixedAtStart are the prefixes of variables that a Python reads only when it

@@ -66,6 +66,7 @@ func (e *Engine) placeCell(ctx context.Context, l *live, k ChatKey, ordinal int)
 		if err != nil {
 			return fileError(path.Join("/inputs", name), err)
 		}
+		in.Cell = ordinal
 		l.setInput(name, in)
 		return nil
 	})

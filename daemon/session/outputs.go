@@ -62,6 +62,7 @@ func (r receiver) Finished(_ context.Context, files []uploader.Finished) error {
 	}
 	r.e.uploads.Add(jobs...)
 	r.e.findFacts(r.l, cells)
+	r.e.keepInputs(r.l, work.command)
 	return nil
 }
 

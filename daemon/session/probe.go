@@ -10,20 +10,13 @@ import (
 	"regexp"
 	"strings"
 	"time"
-
-	"mediasandbox/daemon/api"
-	"mediasandbox/runtime/sandbox"
 )
 
 //go:embed probe.py
 var probeSource []byte
 
-const (
-	// probeTimeout bounds one look at a batch of files.
-	probeTimeout = 60 * time.Second
-	// maxProbeOutput bounds what a look may say, in bytes.
-	maxProbeOutput = 1 << 20
-)
+// probeTimeout bounds one look at a batch of files.
+const probeTimeout = 60 * time.Second
 
 // facts are what the prober says of one file. It runs in the sandbox, on
 // hostile media, among hostile processes: every value is checked.
@@ -71,28 +64,12 @@ func (e *Engine) probe(ctx context.Context, l *live, paths []string) (map[string
 	if err != nil {
 		return nil, fmt.Errorf("probe outputs: %w", err)
 	}
-	id := newID("probe-")
-	sink := &memorySink{}
-	cmd := e.guestCommand(CommandRecord{Command: api.Command{
-		ID: id, Dir: "/outputs", Python: string(probeSource), Script: "probe.py",
-	}}, sink)
-	cmd.Stdin = bytes.NewReader(request)
-	p, err := l.handle.Start(ctx, id, cmd)
+	out, err := e.ask(ctx, l.handle, helper{name: "probe", source: probeSource, stdin: bytes.NewReader(request)})
 	if err != nil {
 		return nil, fmt.Errorf("probe outputs: %w", err)
 	}
-	defer func() { _ = p.Forget() }() // a sandbox that is gone has forgotten already
-	select {
-	case <-p.Done():
-	case <-ctx.Done():
-		_ = p.Kill() // it dies with its sandbox at the latest
-		return nil, fmt.Errorf("probe outputs: %w", context.Cause(ctx))
-	}
-	if st := p.Status(); st.Err != nil || st.Code != 0 {
-		return nil, fmt.Errorf("probe outputs: the prober ended with code %d (%v): %s", st.Code, st.Err, sink.tail())
-	}
 	found := make(map[string]facts, len(paths))
-	for line := range bytes.Lines(sink.out.Bytes()) {
+	for line := range bytes.Lines(out) {
 		var f facts
 		if err := json.Unmarshal(line, &f); err != nil {
 			return nil, fmt.Errorf("probe outputs: the prober's answer: %w", err)
@@ -104,22 +81,4 @@ func (e *Engine) probe(ctx context.Context, l *live, paths []string) (map[string
 		found[f.Path] = f
 	}
 	return found, nil
-}
-
-// memorySink keeps a bounded amount of output; more is dropped.
-type memorySink struct{ out, err bytes.Buffer }
-
-// Write implements sandbox.Sink.
-func (m *memorySink) Write(s sandbox.Stream, _ int64, data []byte) error {
-	buf := &m.out
-	if s == sandbox.Stderr {
-		buf = &m.err
-	}
-	buf.Write(data[:min(len(data), maxProbeOutput-buf.Len())])
-	return nil
-}
-
-func (m *memorySink) tail() string {
-	text := strings.TrimSpace(m.err.String())
-	return text[max(0, len(text)-maxNote):]
 }

@@ -52,6 +52,8 @@ type CommandRecord struct {
 	Stream  bool              `json:"stream_stdin,omitempty"`
 	Size    *api.TTY          `json:"tty_size,omitempty"`
 	Sandbox string            `json:"sandbox,omitempty"`
+	// Made is set when it starts.
+	Made *Made `json:"made,omitempty"`
 	// Ending is why it is to be killed, once that is decided: a later daemon
 	// does it if this one does not come to.
 	Ending api.State `json:"ending,omitempty"`
@@ -70,6 +72,8 @@ type SandboxRecord struct {
 	IdleSince time.Time `json:"idle_since"`
 	// Inputs are the files put below /inputs, by name.
 	Inputs map[string]Input `json:"inputs,omitempty"`
+	// Commands counts those that started in it.
+	Commands int `json:"commands,omitempty"`
 }
 
 // Input is a file below /inputs.
@@ -77,6 +81,8 @@ type Input struct {
 	SHA256      string `json:"sha256"`
 	Size        int64  `json:"size"`
 	ContentType string `json:"content_type"`
+	// Cell is the ordinal of the cell that it was copied from.
+	Cell int `json:"cell,omitempty"`
 }
 
 // CellRecord is what is kept of a cell.

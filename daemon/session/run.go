@@ -171,7 +171,7 @@ func (e *Engine) begin(r *running) (*live, error) {
 	if err := e.placeInputs(r.ctx, l, rec); err != nil {
 		return fail(err)
 	}
-	rec.Sandbox, rec.Image = l.record.Spec.ID, l.record.Image
+	rec.Sandbox, rec.Image, rec.Made = l.record.Spec.ID, l.record.Image, e.made(l, rec)
 	if err := move(&rec, api.StateRunning, now()); err != nil {
 		return fail(err)
 	}
@@ -320,7 +320,9 @@ func (e *Engine) end(r *running, l *live, v verdict) {
 		rec.Skipped = e.collect(l, rec.ID)
 	}
 	rec.ExitCode, rec.Signal, rec.Reason, rec.Background = v.code, v.signal, v.reason, v.left
-	rec.Stdin = nil
+	if len(rec.Stdin) > maxKeptStdin {
+		rec.Stdin = nil
+	}
 	var idle *SandboxRecord
 	if l != nil {
 		idle = l.exit(rec.ID, e.cfg.IdleLife)

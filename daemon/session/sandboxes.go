@@ -38,7 +38,11 @@ type live struct {
 	idle  *time.Timer
 	ended bool
 	facts sync.WaitGroup
-	skips skips
+	// keeping are copies of inputs being made; keptFor is the command they are
+	// made for.
+	keeping sync.WaitGroup
+	keptFor string
+	skips   skips
 	// broken are outputs that killed commands were writing; see writers.go.
 	broken map[string]FileState
 }
@@ -256,6 +260,7 @@ func (e *Engine) endSandbox(ctx context.Context, l *live, why string) error {
 	defer cancel()
 	_, flushErr := l.watcher.Flush(flushCtx)
 	l.facts.Wait()
+	l.keeping.Wait()
 	err := errors.Join(flushErr, l.watcher.Close(), e.forgetSandbox(ctx, l.record, why))
 	e.seats.leave(l.record.Chat.Account)
 	return err

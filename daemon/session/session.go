@@ -35,7 +35,9 @@ type Config struct {
 	Blobs   uploader.Blobs
 	// DirectURLs makes cells' URLs the store's own; otherwise they are paths
 	// of the API.
-	DirectURLs  bool
+	DirectURLs bool
+	// StableURLs tells that those never change.
+	StableURLs  bool
 	Spool       *uploader.Spool
 	ClosedFiles ClosedFiles
 	// Skills writes the built-in skills into a directory.
@@ -46,6 +48,11 @@ type Config struct {
 	Image, ImageDigest string
 	// Env is every command's environment, as the image wants it.
 	Env map[string]string
+	// Version is the product's.
+	Version string
+	// KeptInputs bounds the copies of inputs that each chat keeps for replays,
+	// in bytes.
+	KeptInputs int64
 	// Limits of one sandbox.
 	Limits sandbox.Limits
 	// OutputBytes is how much of each stream is kept.
@@ -80,8 +87,9 @@ type Engine struct {
 	work     sync.WaitGroup
 	keyLocks keyedMutex
 	// lanes are a chat's running commands.
-	lanes *lanes
-	seats seats
+	lanes  *lanes
+	seats  seats
+	inputs *keptInputs
 
 	// mu guards the maps and closing.
 	mu sync.Mutex
@@ -99,6 +107,10 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	e := &Engine{
 		cfg: cfg, log: cfg.Log, events: newEventHub(), lanes: newLanes(cfg.MaxRunning), seats: newSeats(cfg),
 		live: make(map[ChatKey]*live), commands: make(map[string]*running),
+	}
+	var err error
+	if e.inputs, err = openKeptInputs(filepath.Join(cfg.StateDir, "inputs"), cfg.KeptInputs); err != nil {
+		return nil, err
 	}
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := e.startUploads(); err != nil {

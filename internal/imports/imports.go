@@ -64,7 +64,11 @@ var Rules = []Rule{
 	},
 	{
 		Why:  "the engine knows interfaces, never what is behind them",
-		From: []string{"./daemon/session"}, Only: []string{"./daemon/api", "./daemon/outlog", "./runtime/sandbox", "./uploader"},
+		From: []string{"./daemon/session"}, Only: []string{"./daemon/api", "./daemon/export", "./daemon/outlog", "./runtime/sandbox", "./uploader"},
+	},
+	{
+		Why:  "the layout of an archive depends on what cells are, and on nothing that makes them",
+		From: []string{"./daemon/export"}, Only: []string{"./daemon/api"},
 	},
 	{
 		Why:  "the engine stays free of what its dependencies might bring in",

@@ -12,6 +12,7 @@ import (
 
 // The exit codes of sandboxctl beside a command's own.
 const (
+	exitDiffers   = 1
 	exitUsage     = 2
 	exitGoesOn    = 3
 	exitTimedOut  = 124
@@ -24,6 +25,7 @@ const (
 
 const exitCodesHelp = `
 EXIT CODES:
+   replay exits with 1 when the file differs or was not made again.
    run and wait exit with the command's own code, and otherwise with
    2    wrong usage or input
    3    the turn's budget is spent and the command goes on

@@ -1,0 +1,172 @@
+package session
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// keptInputs holds copies of the files that cells were made from, by content,
+// so that a cell can be made again when its sandbox is gone. A chat's copies go
+// with the chat.
+type keptInputs struct {
+	dir string
+	// limit bounds a chat's copies, in bytes; what does not fit is not kept.
+	limit int64
+	// mu is held while a copy is made.
+	mu keyedMutex
+}
+
+// partSuffix marks a copy that is being made.
+const partSuffix = ".part"
+
+// openKeptInputs removes what an earlier daemon did not finish.
+func openKeptInputs(dir string, limit int64) (*keptInputs, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory of kept inputs: %w", err)
+	}
+	parts, err := filepath.Glob(filepath.Join(dir, "*", "*"+partSuffix))
+	if err != nil {
+		return nil, fmt.Errorf("look for unfinished inputs: %w", err)
+	}
+	for _, p := range parts {
+		err = errors.Join(err, os.Remove(p))
+	}
+	return &keptInputs{dir: dir, limit: limit}, err
+}
+
+// of is the directory of a chat: an account's name may hold anything.
+func (k *keptInputs) of(chat ChatKey) string {
+	sum := sha256.Sum256([]byte(chat.Account + "\x00" + chat.ID))
+	return filepath.Join(k.dir, hex.EncodeToString(sum[:16]))
+}
+
+func (k *keptInputs) has(chat ChatKey, sha string) bool {
+	_, err := os.Lstat(filepath.Join(k.of(chat), sha))
+	return err == nil
+}
+
+func (k *keptInputs) open(chat ChatKey, sha string) (*os.File, error) {
+	return os.Open(filepath.Join(k.of(chat), sha))
+}
+
+// drop removes a chat's copies.
+func (k *keptInputs) drop(chat ChatKey) error {
+	unlock := k.mu.lock(chat.String())
+	defer unlock()
+	return os.RemoveAll(k.of(chat))
+}
+
+// errNotKept says that there was no room.
+var errNotKept = errors.New("the chat's kept inputs are at their limit")
+
+// keep copies a file whose content should be that of in. The guest may change
+// it meanwhile: then nothing is kept.
+func (k *keptInputs) keep(chat ChatKey, in Input, open func() (io.ReadCloser, error)) (err error) {
+	unlock := k.mu.lock(chat.String())
+	defer unlock()
+	if k.has(chat, in.SHA256) {
+		return nil
+	}
+	dir := k.of(chat)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("keep an input: %w", err)
+	}
+	used, err := usedBy(dir)
+	if err != nil {
+		return fmt.Errorf("keep an input: %w", err)
+	}
+	if used+in.Size > k.limit {
+		return errNotKept
+	}
+	r, err := open()
+	if err != nil {
+		return fmt.Errorf("keep an input: %w", err)
+	}
+	defer r.Close()
+	path := filepath.Join(dir, in.SHA256)
+	if err := copyVerified(path, r, in); err != nil {
+		return fmt.Errorf("keep an input: %w", errors.Join(err, ignoreGone(os.Remove(path+partSuffix))))
+	}
+	return nil
+}
+
+// copyVerified makes path hold what r gives if that is what in says.
+func copyVerified(path string, r io.Reader, in Input) error {
+	f, err := os.OpenFile(path+partSuffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	sum := sha256.New()
+	n, err := io.Copy(io.MultiWriter(f, sum), io.LimitReader(r, in.Size+1))
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if n != in.Size || hex.EncodeToString(sum.Sum(nil)) != in.SHA256 {
+		return errors.New("it has changed since it was put there")
+	}
+	return os.Rename(path+partSuffix, path)
+}
+
+// usedBy is how many bytes the files of a directory have.
+func usedBy(dir string) (int64, error) {
+	var total int64
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		st, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) || strings.HasSuffix(e.Name(), partSuffix) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		total += st.Size()
+	}
+	return total, err
+}
+
+// keepInputs keeps what a command that made cells was given. Cells' files need
+// no copy.
+func (e *Engine) keepInputs(l *live, cmd CommandRecord) {
+	if cmd.Made == nil || !l.firstCell(cmd.ID) {
+		return
+	}
+	l.keeping.Go(func() {
+		for name, in := range cmd.Made.Inputs {
+			if in.Cell > 0 {
+				continue
+			}
+			err := e.inputs.keep(cmd.Key(), in, func() (io.ReadCloser, error) { return openInput(l.dir("inputs"), name) })
+			if err != nil {
+				e.log.Warn("an input is not kept for replays", "chat", cmd.Key(), "command", cmd.ID, "input", name, "error", err)
+			}
+		}
+	})
+}
+
+// openInput opens a file that a sandbox was given.
+func openInput(dir, name string) (io.ReadCloser, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	f, err := openRegular(root, name)
+	return f, errors.Join(err, root.Close())
+}
+
+// firstCell tells whether no cell of the command was seen before.
+func (l *live) firstCell(command string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.keptFor == command {
+		return false
+	}
+	l.keptFor = command
+	return true
+}

@@ -1,0 +1,89 @@
+package session
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"maps"
+	"slices"
+
+	"mediasandbox/daemon/api"
+)
+
+// Made is what decides a command's outputs beside its own text.
+type Made struct {
+	// Env is the whole environment.
+	Env map[string]string `json:"env"`
+	// Inputs are all files below /inputs when it started.
+	Inputs map[string]Input `json:"inputs,omitempty"`
+	// Stdin is the digest of the input that came with the request.
+	Stdin   *api.Digest `json:"stdin,omitempty"`
+	CPUs    float64     `json:"cpus"`
+	Network string      `json:"network"`
+	Product string      `json:"product"`
+	// Earlier counts the commands before it in the same sandbox.
+	Earlier int `json:"earlier,omitempty"`
+}
+
+// maxKeptStdin is the longest input that stays in a command's record after
+// its end, in bytes, so that it can be given again.
+const maxKeptStdin = 64 << 10
+
+// made notes how a command is about to run in l.
+func (e *Engine) made(l *live, rec CommandRecord) *Made {
+	m := &Made{
+		Env: e.environment(rec), CPUs: e.cfg.Limits.CPUs, Network: string(l.record.Spec.Network.Mode), Product: e.cfg.Version,
+	}
+	if len(rec.Stdin) > 0 {
+		sum := sha256.Sum256(rec.Stdin)
+		m.Stdin = &api.Digest{SHA256: hex.EncodeToString(sum[:]), Size: int64(len(rec.Stdin))}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m.Inputs, m.Earlier = maps.Clone(l.record.Inputs), l.record.Commands
+	l.record.Commands++
+	return m
+}
+
+// Provenance says how a cell was made.
+func (e *Engine) Provenance(k ChatKey, ordinal int) (api.Provenance, error) {
+	_, cmd, err := e.makerOf(k, ordinal)
+	if err != nil {
+		return api.Provenance{}, err
+	}
+	return e.provenance(cmd), nil
+}
+
+// makerOf finds a cell and the command that made it.
+func (e *Engine) makerOf(k ChatKey, ordinal int) (CellRecord, CommandRecord, error) {
+	cell, err := e.cellRecord(k, ordinal)
+	if err != nil {
+		return cell, CommandRecord{}, err
+	}
+	var cmd CommandRecord
+	err = e.cfg.Store.View(func(tx Tx) (err error) {
+		cmd, err = tx.Command(k, cell.Command)
+		return err
+	})
+	if errors.Is(err, ErrNotFound) || err == nil && cmd.Made == nil {
+		err = api.Errorf(api.CodeCommandNotFound, "it is not known how cell #%d was made: no command was running", ordinal)
+	}
+	return cell, cmd, err
+}
+
+func (e *Engine) provenance(cmd CommandRecord) api.Provenance {
+	m := cmd.Made
+	p := api.Provenance{
+		Command: cmd.ID, Argv: cmd.Argv, Shell: cmd.Shell, Python: cmd.Python, Script: cmd.Script, Args: cmd.Args, Dir: cmd.Dir,
+		Env: m.Env, Stdin: m.Stdin, Stream: cmd.Stream, TTY: cmd.TTY, Inputs: []api.InputFile{},
+		Image: cmd.Image, CPUs: m.CPUs, Network: m.Network, Product: m.Product, Earlier: m.Earlier,
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Inputs)) {
+		in := m.Inputs[name]
+		p.Inputs = append(p.Inputs, api.InputFile{
+			Name: name, Digest: api.Digest{SHA256: in.SHA256, Size: in.Size}, ContentType: in.ContentType, Cell: in.Cell,
+			Kept: e.inputs.has(cmd.Key(), in.SHA256),
+		})
+	}
+	return p
+}
