@@ -50,6 +50,9 @@ type Meta struct {
 	FileName Path `json:"file_name,omitempty"`
 	// SHA256 is the digest of the contents in lower-case hex.
 	SHA256 string `json:"sha256"`
+	// Expires is when nobody will need the object any more; nil is never. A
+	// store need not remove it then.
+	Expires *time.Time `json:"expires,omitempty"`
 }
 
 // Object is a stored file.

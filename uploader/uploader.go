@@ -22,6 +22,8 @@ type Job struct {
 	Snapshot    Snapshot `json:"snapshot"`
 	ContentType string   `json:"content_type"`
 	FileName    Path     `json:"file_name"`
+	// Expires is when nobody will need the object any more; nil is never.
+	Expires *time.Time `json:"expires,omitempty"`
 }
 
 // Queue is the durable record of jobs. Done and Failed for a job that is no
@@ -300,7 +302,7 @@ func (u *Uploader) put(ctx context.Context, job Job) (Object, error) {
 	}
 	defer f.Close()
 	return u.cfg.Blobs.Put(ctx, job.Key, f, Meta{
-		ContentType: job.ContentType, FileName: job.FileName, SHA256: job.Snapshot.SHA256,
+		ContentType: job.ContentType, FileName: job.FileName, SHA256: job.Snapshot.SHA256, Expires: job.Expires,
 	})
 }
 

@@ -83,6 +83,7 @@ type Chat struct {
 	Sandbox   *Sandbox  `json:"sandbox,omitempty" doc:"The live sandbox, if there is one."`
 	Cells     int       `json:"cells" doc:"How many ordinals were given."`
 	Turn      *Turn     `json:"turn,omitempty" doc:"The open turn."`
+	Retention Retention `json:"retention" doc:"How long cells are kept that are published now."`
 }
 
 // Sandbox is what a chat shows of its live sandbox.
@@ -113,9 +114,10 @@ type NewTurn struct {
 
 // NewChat asks for a chat.
 type NewChat struct {
-	ID      string `json:"id,omitempty" doc:"1 to 64 of A-Z a-z 0-9 . _ -; chosen by the daemon when absent."`
-	Title   string `json:"title,omitempty" maxLength:"200"`
-	Network string `json:"network,omitempty" enum:"public,none" doc:"Default public."`
+	ID        string    `json:"id,omitempty" doc:"1 to 64 of A-Z a-z 0-9 . _ -; chosen by the daemon when absent."`
+	Title     string    `json:"title,omitempty" maxLength:"200"`
+	Network   string    `json:"network,omitempty" enum:"public,none" doc:"Default public."`
+	Retention Retention `json:"retention,omitempty" doc:"How long its cells are kept, as in Settings; that of the account when absent."`
 }
 
 // NewCommand asks for a command. Exactly one of Argv, Shell and Python says
@@ -238,6 +240,8 @@ type File struct {
 	VideoCodec  string  `json:"video_codec,omitempty"`
 	AudioCodec  string  `json:"audio_codec,omitempty"`
 	PixelFormat string  `json:"pixel_format,omitempty"`
+	// ExpiresAt is absent when it is kept for ever.
+	ExpiresAt *time.Time `json:"expires_at,omitempty" doc:"When it is removed; absent when it is kept for ever."`
 }
 
 // FileInfo is an entry of a sandbox's files.
@@ -268,6 +272,7 @@ const (
 	EventCellPending    EventType = "cell.pending"
 	EventCellPublished  EventType = "cell.published"
 	EventCellLost       EventType = "cell.lost"
+	EventCellExpired    EventType = "cell.expired"
 	EventTurnOpened     EventType = "turn.opened"
 	EventSandboxStarted EventType = "sandbox.started"
 	EventSandboxEnded   EventType = "sandbox.ended"

@@ -172,6 +172,21 @@ func (c *Client) Chat(ctx context.Context, chat string) (api.Chat, error) {
 	return call[api.Chat](ctx, c, request{method: http.MethodGet, path: []string{"chats", chat}}, nil)
 }
 
+// ChangeChat changes what req gives of a chat.
+func (c *Client) ChangeChat(ctx context.Context, chat string, req api.ChangeChat) (api.Chat, error) {
+	return call[api.Chat](ctx, c, request{method: http.MethodPatch, path: []string{"chats", chat}}, req)
+}
+
+// Settings shows the account's settings.
+func (c *Client) Settings(ctx context.Context) (api.Settings, error) {
+	return call[api.Settings](ctx, c, request{method: http.MethodGet, path: []string{"settings"}}, nil)
+}
+
+// ChangeSettings changes what req gives of the account's settings.
+func (c *Client) ChangeSettings(ctx context.Context, req api.ChangeSettings) (api.Settings, error) {
+	return call[api.Settings](ctx, c, request{method: http.MethodPatch, path: []string{"settings"}}, req)
+}
+
 // DeleteChat deletes a chat with all it has.
 func (c *Client) DeleteChat(ctx context.Context, chat string) error {
 	_, err := call[struct{}](ctx, c, request{method: http.MethodDelete, path: []string{"chats", chat}}, nil)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -81,7 +82,9 @@ type Access struct {
 // Store says where cells' files go.
 type Store struct {
 	Kind string `toml:"kind"` // local or s3
-	S3   S3     `toml:"s3"`
+	// Retention is how long cells are kept where nobody says otherwise.
+	Retention api.Retention `toml:"retention"`
+	S3        S3            `toml:"s3"`
 }
 
 // S3 names a bucket. Credentials come from the usual AWS sources, or from the
@@ -141,7 +144,7 @@ func Default() Config {
 			Timeout: Duration(api.DefaultTimeout), MaxTimeout: Duration(api.MaxTimeout), TurnBudget: Duration(api.TurnBudget),
 			Running: api.MaxRunning, WarmPython: true, Sandboxes: 64, AccountSandboxes: 32,
 		},
-		Store: Store{Kind: "local", S3: S3{PresignExpiry: Duration(24 * time.Hour)}},
+		Store: Store{Kind: "local", Retention: api.RetentionForever, S3: S3{PresignExpiry: Duration(24 * time.Hour)}},
 	}
 }
 
@@ -217,6 +220,7 @@ func (c Config) Validate() error {
 	check(l.AccountSandboxes >= 1, "limits.account_sandboxes is %d, it must be at least 1", l.AccountSandboxes)
 	check(l.Pool >= 0 && l.Pool <= 64, "limits.pool is %d, it must be between 0 and 64", l.Pool)
 	check(c.Store.Kind == "local" || c.Store.Kind == "s3", "store.kind is %q, it must be local or s3", c.Store.Kind)
+	check(slices.Contains(api.Retentions(), c.Store.Retention), "store.retention is %q, it must be one of %v", c.Store.Retention, api.Retentions())
 	if c.Store.Kind == "s3" {
 		check(c.Store.S3.Bucket != "", "store.s3.bucket is missing")
 		check(c.Store.S3.Region != "" || c.Store.S3.Endpoint != "", "store.s3.region is missing")

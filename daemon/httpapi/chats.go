@@ -39,6 +39,21 @@ func (s *server) routeChats() {
 		func(ctx context.Context, in *ChatPath) ([]api.Turn, error) {
 			return s.cfg.Engine.Turns(in.key(ctx))
 		})
+	register(s, op("change-chat", http.MethodPatch, "/v1/chats/{chat}", "Change a chat's title and retention"),
+		func(ctx context.Context, in *struct {
+			ChatPath
+			Body api.ChangeChat
+		}) (api.Chat, error) {
+			return s.cfg.Engine.ChangeChat(in.key(ctx), in.Body)
+		})
+	register(s, op("get-settings", http.MethodGet, "/v1/settings", "Show the account's settings"),
+		func(ctx context.Context, _ *none) (api.Settings, error) {
+			return s.cfg.Engine.Settings(callerOf(ctx).account)
+		})
+	register(s, op("change-settings", http.MethodPatch, "/v1/settings", "Change the account's settings"),
+		func(ctx context.Context, in *body[api.ChangeSettings]) (api.Settings, error) {
+			return s.cfg.Engine.ChangeSettings(callerOf(ctx).account, in.Body)
+		})
 	registerEmpty(s, op("delete-chat", http.MethodDelete, "/v1/chats/{chat}", "Delete a chat with its sandbox, records and files"),
 		func(ctx context.Context, in *ChatPath) error {
 			return s.cfg.Engine.DeleteChat(ctx, in.key(ctx))

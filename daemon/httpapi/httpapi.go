@@ -59,7 +59,7 @@ func (m *routes) HandleFunc(pattern string, handle func(http.ResponseWriter, *ht
 // methods names those that a path is served with.
 func (m *routes) methods(u *url.URL) []string {
 	var found []string
-	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete} {
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		if _, pattern := m.Handler(&http.Request{Method: method, URL: u}); pattern != "/" {
 			found = append(found, method)
 		}

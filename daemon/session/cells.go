@@ -45,6 +45,10 @@ func (e *Engine) cellRecord(k ChatKey, ordinal int) (CellRecord, error) {
 		return rec, api.Errorf(api.CodeCellNotFound, "chat %s has no cell #%d", k.ID, ordinal).
 			WithHint("list its cells with `sandboxctl cells --chat %s`", k.ID)
 	}
+	if err == nil && rec.gone(now()) {
+		return rec, api.Errorf(api.CodeCellNotFound, "cell #%d of chat %s expired at %s", ordinal, k.ID, rec.File.ExpiresAt.Format(time.RFC3339)).
+			WithHint("how long cells are kept is the chat's retention: `sandboxctl chats set %s --retention 30d`", k.ID)
+	}
 	return rec, err
 }
 

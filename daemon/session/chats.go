@@ -24,7 +24,10 @@ func (e *Engine) CreateChat(account string, req api.NewChat) (api.Chat, error) {
 	if err != nil {
 		return api.Chat{}, api.Errorf(api.CodeInvalid, "%v", err)
 	}
-	rec := ChatRecord{Account: account, ID: req.ID, Title: req.Title, Network: string(mode), CreatedAt: now()}
+	if err := checkRetention(req.Retention); err != nil {
+		return api.Chat{}, err
+	}
+	rec := ChatRecord{Account: account, ID: req.ID, Title: req.Title, Network: string(mode), Retention: req.Retention, CreatedAt: now()}
 	err = e.cfg.Store.Update(func(tx Tx) error {
 		old, err := tx.Chat(rec.Key())
 		if errors.Is(err, ErrNotFound) {
@@ -92,7 +95,14 @@ func (e *Engine) Chats(account string) ([]api.Chat, error) {
 func (e *Engine) wireChat(rec ChatRecord) api.Chat {
 	c := api.Chat{
 		ID: rec.ID, Account: rec.Account, Title: rec.Title, Network: rec.Network,
-		CreatedAt: rec.CreatedAt, Cells: rec.Ordinals,
+		CreatedAt: rec.CreatedAt, Cells: rec.Ordinals, Retention: rec.Retention,
+	}
+	if rec.Retention == "" {
+		s, err := e.Settings(rec.Account)
+		if err != nil {
+			e.log.Error("read an account's settings", "account", rec.Account, "error", err)
+		}
+		c.Retention = s.Retention
 	}
 	if rec.Turn != nil {
 		t := wireTurn(*rec.Turn)
@@ -104,7 +114,8 @@ func (e *Engine) wireChat(rec ChatRecord) api.Chat {
 	return c
 }
 
-// DeleteChat ends the chat's sandbox and removes its records, output and files.
+// DeleteChat ends the chat's sandbox and removes its records and output. Its
+// files go from the store as soon as that allows.
 func (e *Engine) DeleteChat(ctx context.Context, key ChatKey) error {
 	if _, err := e.chatRecord(key); err != nil {
 		return err
@@ -117,11 +128,16 @@ func (e *Engine) DeleteChat(ctx context.Context, key ChatKey) error {
 			return err
 		}
 	}
-	var cells []CellRecord
 	var commands []CommandRecord
 	err := e.cfg.Store.Update(func(tx Tx) (err error) {
-		if cells, err = tx.Cells(key); err != nil {
+		cells, err := tx.Cells(key)
+		if err != nil {
 			return err
+		}
+		for _, c := range cells {
+			if err := tx.PutDoomed(c.keys()); err != nil {
+				return err
+			}
 		}
 		if commands, err = tx.Commands(key); err != nil {
 			return err
@@ -131,10 +147,8 @@ func (e *Engine) DeleteChat(ctx context.Context, key ChatKey) error {
 	if err != nil {
 		return err
 	}
+	e.wakeSweeper()
 	errs := []error{e.inputs.drop(key)}
-	for _, c := range cells {
-		errs = append(errs, e.deleteBlob(ctx, c.Key))
-	}
 	for _, c := range commands {
 		errs = append(errs, os.RemoveAll(e.outputDir(c.ID)))
 	}

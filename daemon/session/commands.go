@@ -255,7 +255,7 @@ func (e *Engine) wireCommand(chat ChatRecord, rec CommandRecord, cells []CellRec
 		c.Left = chat.Turn.left(now()).Seconds()
 	}
 	for _, cell := range cells {
-		if cell.Command == c.ID {
+		if cell.Command == c.ID && !cell.gone(now()) {
 			c.Cells = append(c.Cells, e.wireCell(cell))
 		}
 	}

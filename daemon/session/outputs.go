@@ -61,6 +61,7 @@ func (r receiver) Finished(_ context.Context, files []uploader.Finished) error {
 		return err
 	}
 	r.e.uploads.Add(jobs...)
+	r.e.wakeSweeper()
 	r.e.findFacts(r.l, cells)
 	r.e.keepInputs(r.l, work.command)
 	return nil
@@ -71,9 +72,12 @@ func (r receiver) Finished(_ context.Context, files []uploader.Finished) error {
 func cellFor(tx Tx, work work, p uploader.Path) (CellRecord, error) {
 	ordinal, err := tx.KnownOrdinal(work.sandbox, p)
 	if err == nil {
-		return tx.Cell(work.chat, ordinal)
+		var cell CellRecord
+		if cell, err = tx.Cell(work.chat, ordinal); err == nil && !cell.gone(now()) {
+			return cell, nil
+		}
 	}
-	if !errors.Is(err, ErrNotFound) {
+	if err != nil && !errors.Is(err, ErrNotFound) {
 		return CellRecord{}, err
 	}
 	chat, err := tx.Chat(work.chat)
@@ -86,9 +90,23 @@ func cellFor(tx Tx, work work, p uploader.Path) (CellRecord, error) {
 	return cell, tx.PutChat(chat)
 }
 
+// expiryNow is when a cell of this moment is to be removed.
+func (e *Engine) expiryNow(tx Tx, k ChatKey) (*time.Time, error) {
+	chat, err := tx.Chat(k)
+	if err != nil {
+		return nil, err
+	}
+	retention, err := e.retentionOf(tx, chat)
+	return retention.Expiry(now()), err
+}
+
 // record makes or revises the cell of one file, and queues its upload.
 func (r receiver) record(tx Tx, work work, f uploader.Finished, contentType string) (CellRecord, uploader.Job, error) {
 	cell, err := cellFor(tx, work, f.Path)
+	if err != nil {
+		return cell, uploader.Job{}, err
+	}
+	expires, err := r.e.expiryNow(tx, work.chat)
 	if err != nil {
 		return cell, uploader.Job{}, err
 	}
@@ -99,6 +117,7 @@ func (r receiver) record(tx Tx, work work, f uploader.Finished, contentType stri
 		Pill: work.pill(contentType),
 		File: api.File{
 			Path: f.Path.String(), Name: name, Size: f.Snapshot.Size, SHA256: f.Snapshot.SHA256, ContentType: contentType,
+			ExpiresAt: expires,
 		},
 	}
 	if cell.Replaced == "" {
@@ -108,7 +127,7 @@ func (r receiver) record(tx Tx, work work, f uploader.Finished, contentType stri
 	cell.Probed = !probed(contentType) || r.l.handle == nil
 	job := uploader.Job{
 		ID: newID("u-"), Chat: work.chat.String(), Key: cell.Key,
-		Snapshot: f.Snapshot, ContentType: contentType, FileName: uploader.Path(path.Base(string(f.Path))),
+		Snapshot: f.Snapshot, ContentType: contentType, FileName: uploader.Path(path.Base(string(f.Path))), Expires: expires,
 	}
 	return cell, job, errors.Join(
 		tx.PutCell(cell),

@@ -43,7 +43,7 @@ func (e *Engine) Cells(k ChatKey, filter CellFilter) ([]api.Cell, error) {
 	})
 	cells := make([]api.Cell, 0, len(recs))
 	for _, rec := range recs {
-		if filter.matches(rec.Cell) {
+		if filter.matches(rec.Cell) && !rec.gone(now()) {
 			cells = append(cells, e.wireCell(rec))
 		}
 	}

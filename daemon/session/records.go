@@ -25,6 +25,8 @@ type ChatRecord struct {
 	Title     string    `json:"title,omitempty"`
 	Network   string    `json:"network"`
 	CreatedAt time.Time `json:"created_at"`
+	// Retention is empty when the chat follows its account.
+	Retention api.Retention `json:"retention,omitempty"`
 	// Ordinals and Events are the highest numbers given so far.
 	Ordinals int    `json:"ordinals"`
 	Events   uint64 `json:"events"`
@@ -161,7 +163,22 @@ type Tx interface {
 
 	Cell(k ChatKey, ordinal int) (CellRecord, error)
 	Cells(ChatKey) ([]CellRecord, error)
+	// PutCell also lists the cell as expiring, if it is.
 	PutCell(CellRecord) error
+	DeleteCell(k ChatKey, ordinal int) error
+
+	// Expiring lists cells that are to be removed, the next first. What it names
+	// may be gone, or have another expiry by now.
+	Expiring(limit int) ([]Expiring, error)
+	DeleteExpiring(Expiring) error
+
+	// Doomed are keys of files in the store that no record knows any more.
+	Doomed(limit int) ([]string, error)
+	PutDoomed(keys []string) error
+	DeleteDoomed(keys []string) error
+
+	Account(account string) (AccountRecord, error)
+	PutAccount(AccountRecord) error
 
 	Jobs() ([]JobRecord, error)
 	Job(id string) (JobRecord, error)

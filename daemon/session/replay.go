@@ -147,7 +147,7 @@ func (e *Engine) findInput(ctx context.Context, in Input, k ChatKey) (io.ReadClo
 		return nil, err
 	}
 	for _, c := range recs {
-		if c.File.SHA256 == in.SHA256 && c.State == api.CellPublished {
+		if c.File.SHA256 == in.SHA256 && c.State == api.CellPublished && !c.gone(now()) {
 			return &blobReader{ctx: ctx, blobs: e.cfg.Blobs, key: c.Key, size: c.File.Size}, nil
 		}
 	}

@@ -70,6 +70,8 @@ type Config struct {
 	MaxSandboxes, MaxAccountSandboxes int
 	// Pool is how many booted sandboxes wait for a chat.
 	Pool int
+	// Retention is how long cells are kept where nobody says otherwise.
+	Retention api.Retention
 	// Ephemeral removes every sandbox on Close.
 	Ephemeral bool
 	Log       *slog.Logger
@@ -90,6 +92,8 @@ type Engine struct {
 	lanes  *lanes
 	seats  seats
 	inputs *keptInputs
+	// expiring wakes the sweeper.
+	expiring chan struct{}
 
 	// mu guards the maps and closing.
 	mu sync.Mutex
@@ -106,7 +110,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	}
 	e := &Engine{
 		cfg: cfg, log: cfg.Log, events: newEventHub(), lanes: newLanes(cfg.MaxRunning), seats: newSeats(cfg),
-		live: make(map[ChatKey]*live), commands: make(map[string]*running),
+		live: make(map[ChatKey]*live), commands: make(map[string]*running), expiring: make(chan struct{}, 1),
 	}
 	var err error
 	if e.inputs, err = openKeptInputs(filepath.Join(cfg.StateDir, "inputs"), cfg.KeptInputs); err != nil {
@@ -119,6 +123,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	if err := e.recover(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("take up the earlier state: %w", err), e.Close())
 	}
+	e.work.Go(e.sweep)
 	e.pool = newPool(e, cfg.Pool)
 	if err := e.resumeQueued(); err != nil {
 		return nil, errors.Join(fmt.Errorf("take up the earlier state: %w", err), e.Close())

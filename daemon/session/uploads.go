@@ -101,6 +101,7 @@ func (e *Engine) publish(rec JobRecord) (stale string, err error) {
 		}
 		return nil
 	})
+	e.wakeSweeper() // it may have waited for this
 	return stale, err
 }
 

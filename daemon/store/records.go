@@ -232,6 +232,12 @@ func (t *tx) PutCell(rec session.CellRecord) error {
 	if err != nil {
 		return err
 	}
+	if at := rec.File.ExpiresAt; at != nil {
+		x := session.Expiring{Chat: rec.ChatKey(), Ordinal: rec.Ordinal, At: *at}
+		if err := put(t.bolt.Bucket(bucketExpiring), expiringKey(x), x); err != nil {
+			return err
+		}
+	}
 	return put(b, number(uint64(rec.Ordinal)), rec)
 }
 

@@ -45,6 +45,9 @@ var (
 	bucketActive    = []byte("active")
 	bucketSandboxes = []byte("sandboxes")
 	bucketJobs      = []byte("jobs")
+	bucketExpiring  = []byte("expiring")
+	bucketDoomed    = []byte("doomed")
+	bucketSettings  = []byte("settings")
 	bucketCommands  = []byte("commands")
 	bucketTurns     = []byte("turns")
 	bucketRequests  = []byte("requests")
@@ -110,7 +113,7 @@ func migrate(tx *bolt.Tx) error {
 			return fmt.Errorf("its schema is version %d, this program knows up to %d: install the newer one again", got, Version)
 		}
 	}
-	for _, name := range [][]byte{bucketAccounts, bucketActive, bucketSandboxes, bucketJobs} {
+	for _, name := range [][]byte{bucketAccounts, bucketActive, bucketSandboxes, bucketJobs, bucketExpiring, bucketDoomed, bucketSettings} {
 		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 			return err
 		}

@@ -30,6 +30,7 @@ func Run(t *testing.T, open func(t *testing.T) uploader.Blobs, fetch func(t *tes
 	t.Run("ranges", s.ranges)
 	t.Run("metadata of any bytes", s.metadata)
 	t.Run("replace and put again", s.replace)
+	t.Run("expiry", s.expires)
 	t.Run("delete", s.remove)
 	t.Run("wrong digest", s.wrongDigest)
 	t.Run("bad keys", s.badKeys)
@@ -161,6 +162,24 @@ func (s suite) replace(t *testing.T) {
 	}
 	if got := get(t, b, other, 0, -1); string(got) != "one" {
 		t.Errorf("the other object holds %q", got)
+	}
+}
+
+// expires keeps the expiry with the object, to the second.
+func (s suite) expires(t *testing.T) {
+	b := s.open(t)
+	for _, size := range []int{10, 17 << 20} {
+		key := uploader.NewKey("chat", "expires")
+		f, meta := File(t, Contents(1, size))
+		at := time.Date(2031, 2, 3, 4, 5, 6, 0, time.UTC)
+		meta.Expires = &at
+		if _, err := b.Put(t.Context(), key, f, meta); err != nil {
+			t.Fatal(err)
+		}
+		obj, err := b.Stat(t.Context(), key)
+		if err != nil || obj.Expires == nil || !obj.Expires.Equal(at) {
+			t.Errorf("stat of an object that expires: %v, %v", obj.Expires, err)
+		}
 	}
 }
 

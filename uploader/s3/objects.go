@@ -10,6 +10,7 @@ import (
 	"hash/crc32"
 	"io"
 	"iter"
+	"net/http"
 	"net/url"
 	"os"
 	"strconv"
@@ -101,6 +102,7 @@ func (s *Store) putWhole(ctx context.Context, key string, body io.Reader, meta u
 		ContentType:          &meta.ContentType,
 		ContentDisposition:   disposition(meta.FileName),
 		Metadata:             metadata(meta),
+		Expires:              meta.Expires,
 		ServerSideEncryption: types.ServerSideEncryption(s.cfg.SSE),
 		SSEKMSKeyId:          optional(s.cfg.KMSKeyID),
 		StorageClass:         types.StorageClass(s.cfg.StorageClass),
@@ -117,6 +119,7 @@ func (s *Store) putParts(ctx context.Context, key string, body io.Reader, meta u
 		ContentType:          &meta.ContentType,
 		ContentDisposition:   disposition(meta.FileName),
 		Metadata:             metadata(meta),
+		Expires:              meta.Expires,
 		ServerSideEncryption: tmtypes.ServerSideEncryption(s.cfg.SSE),
 		SSEKMSKeyID:          optional(s.cfg.KMSKeyID),
 		StorageClass:         tmtypes.StorageClass(s.cfg.StorageClass),
@@ -199,8 +202,18 @@ func (s *Store) Stat(ctx context.Context, key string) (uploader.Object, error) {
 		Key: key, Size: aws.ToInt64(out.ContentLength), Modified: aws.ToTime(out.LastModified),
 		Meta: uploader.Meta{
 			ContentType: aws.ToString(out.ContentType), FileName: uploader.Path(name), SHA256: out.Metadata[metaSHA256],
+			Expires: expiry(out.ExpiresString),
 		},
 	}, nil
+}
+
+// expiry reads the header that Put wrote; nil when there is none.
+func expiry(header *string) *time.Time {
+	at, err := http.ParseTime(aws.ToString(header))
+	if err != nil {
+		return nil
+	}
+	return &at
 }
 
 // Delete implements uploader.Blobs. In a bucket with versions it hides the

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -24,10 +25,17 @@ func chatsCommand() *cli.Command {
 				Description: examples(`sandboxctl chats new`, `sandboxctl chats new spring --title "Spring campaign" --net none`),
 				Flags: []cli.Flag{
 					jsonFlag(),
-					&cli.StringFlag{Name: "title", Usage: "a `TITLE` for people"},
+					&cli.StringFlag{Name: "title", Usage: "a `TITLE` for people"}, retentionFlag("the account's own by default"),
 					&cli.StringFlag{Name: "net", Usage: "what its sandboxes may reach: `MODE` public or none", Value: "public"},
 				},
 				Action: newChat,
+			}),
+			verb(&cli.Command{
+				Name: "set", Usage: "change a chat's title, and how long its cells are kept", ArgsUsage: "ID",
+				Description: "Cells that are published already keep the expiry that they have.\n\n" + examples(
+					`sandboxctl chats set spring --retention 30d`, `sandboxctl chats set spring --retention account --title "Spring"`),
+				Flags:  []cli.Flag{jsonFlag(), &cli.StringFlag{Name: "title", Usage: "a `TITLE` for people"}, retentionFlag("or account, for the account's own")},
+				Action: setChat,
 			}),
 			verb(&cli.Command{
 				Name: "rm", Usage: "delete a chat with its sandbox, cells and files", ArgsUsage: "ID",
@@ -42,6 +50,39 @@ func chatsCommand() *cli.Command {
 			}),
 		},
 	})
+}
+
+// retentionFlag says how long cells are kept.
+func retentionFlag(more string) cli.Flag {
+	names := make([]string, 0, len(api.Retentions()))
+	for _, r := range api.Retentions() {
+		names = append(names, string(r))
+	}
+	return &cli.StringFlag{Name: "retention", Usage: "how `LONG` cells are kept: " + strings.Join(names, ", ") + "; " + more}
+}
+
+func setChat(c *cli.Context) error {
+	id, err := argument(c, "chat")
+	if err != nil {
+		return err
+	}
+	var req api.ChangeChat
+	if c.IsSet("title") {
+		title := c.String("title")
+		req.Title = &title
+	}
+	if c.IsSet("retention") {
+		r := api.Retention(c.String("retention"))
+		req.Retention = &r
+	}
+	if req == (api.ChangeChat{}) {
+		return usagef("nothing is to change: see `sandboxctl chats set --help`")
+	}
+	chat, err := connect(c).ChangeChat(c.Context, id, req)
+	if err != nil || !wantJSON(c) {
+		return err
+	}
+	return printJSON(c, chat)
 }
 
 func listChats(c *cli.Context) error {
@@ -76,7 +117,7 @@ func newChat(c *cli.Context) error {
 	if c.NArg() > 1 {
 		return usagef("give at most one id: see `sandboxctl chats new --help`")
 	}
-	chat, err := connect(c).CreateChat(c.Context, api.NewChat{ID: c.Args().First(), Title: c.String("title"), Network: c.String("net")})
+	chat, err := connect(c).CreateChat(c.Context, api.NewChat{ID: c.Args().First(), Title: c.String("title"), Network: c.String("net"), Retention: api.Retention(c.String("retention"))})
 	if err != nil {
 		return err
 	}
