@@ -43,6 +43,10 @@ type Daemon struct {
 	server *http.Server
 	ln     net.Listener
 	info   api.Info
+	gates  *gate.Manager
+	// restarts carries what the gates have to tell to the engine, which is
+	// made later.
+	restarts chan sandbox.NetworkRestart
 	// undo takes the parts down in the reverse order of their making.
 	undo []func() error
 }
@@ -186,18 +190,24 @@ func (d *Daemon) newRuntime() (*runsc.Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
-	network, err := gate.New(gate.Config{
+	d.restarts = make(chan sandbox.NetworkRestart, 64)
+	d.gates, err = gate.New(gate.Config{
 		UID: uid, GID: gid,
 		RunDir: filepath.Join(d.cfg.Paths.RunDir, "gate"), Binary: paths["sandbox-gate"], Log: d.log,
-		OnRestart: func(id, reason string) { d.log.Warn("a gate was restarted", "sandbox", id, "reason", reason) },
+		OnRestart: func(id, reason string) {
+			select {
+			case d.restarts <- sandbox.NetworkRestart{Sandbox: id, Reason: reason}:
+			default: // the log has it
+			}
+		},
 	})
 	if err != nil {
 		return nil, err
 	}
-	d.defers(network.Close)
+	d.defers(d.gates.Close)
 	return runsc.New(runsc.Config{
 		Binary: paths["runsc"], InitDir: paths["init"],
-		RunDir: filepath.Join(d.cfg.Paths.RunDir, "runsc"), Network: network, Log: d.log,
+		RunDir: filepath.Join(d.cfg.Paths.RunDir, "runsc"), Network: d.gates, Log: d.log,
 	})
 }
 
@@ -223,6 +233,7 @@ func (d *Daemon) newEngine(ctx context.Context, st *store.Store, run *runsc.Runt
 		Limits: sandbox.Limits{
 			MemoryBytes: int64(l.Memory), CPUs: l.CPUs, PIDs: l.PIDs, OverlayBytes: int64(l.Overlay),
 		},
+		Network:     d.network(),
 		OutputBytes: int64(l.Output), IdleLife: time.Duration(l.IdleLife), Pool: l.Pool,
 		DefaultTimeout: time.Duration(l.Timeout), MaxTimeout: time.Duration(l.MaxTimeout), TurnBudget: time.Duration(l.TurnBudget),
 		MaxRunning: l.Running, WarmPython: l.WarmPython, MaxSandboxes: l.Sandboxes, MaxAccountSandboxes: l.AccountSandboxes,
@@ -233,6 +244,17 @@ func (d *Daemon) newEngine(ctx context.Context, st *store.Store, run *runsc.Runt
 	}
 	d.defers(d.engine.Close)
 	return nil
+}
+
+// network is what the engine has to do with networks.
+func (d *Daemon) network() session.Network {
+	n := d.cfg.Network
+	return session.Network{
+		Control:  d.gates,
+		Operator: sandbox.NetworkOperator{Mode: sandbox.NetworkMode(n.Mode), Rules: n.Rules, Services: n.Services},
+		Limits:   sandbox.NetworkLimits{Flows: n.Flows, Bandwidth: int64(n.Bandwidth), Total: int64(n.Total)},
+		Restarts: d.restarts,
+	}
 }
 
 // describe fills what the daemon tells of itself.

@@ -78,7 +78,7 @@ type Chat struct {
 	ID        string    `json:"id" doc:"Names the chat within its account."`
 	Account   string    `json:"account" doc:"Owner of the chat."`
 	Title     string    `json:"title,omitempty" doc:"For people."`
-	Network   string    `json:"network" enum:"public,none" doc:"What the chat's sandboxes may reach."`
+	Network   string    `json:"network" enum:"public,allowlist,none" doc:"What the chat's sandboxes may reach; the chat's network route tells the rest."`
 	CreatedAt time.Time `json:"created_at"`
 	Sandbox   *Sandbox  `json:"sandbox,omitempty" doc:"The live sandbox, if there is one."`
 	Cells     int       `json:"cells" doc:"How many ordinals were given."`
@@ -116,7 +116,7 @@ type NewTurn struct {
 type NewChat struct {
 	ID        string    `json:"id,omitempty" doc:"1 to 64 of A-Z a-z 0-9 . _ -; chosen by the daemon when absent."`
 	Title     string    `json:"title,omitempty" maxLength:"200"`
-	Network   string    `json:"network,omitempty" enum:"public,none" doc:"Default public."`
+	Network   string    `json:"network,omitempty" enum:"public,allowlist,none" doc:"Default public."`
 	Retention Retention `json:"retention,omitempty" doc:"How long its cells are kept, as in Settings; that of the account when absent."`
 }
 
@@ -255,12 +255,13 @@ type FileInfo struct {
 
 // Event is something that happened in a chat.
 type Event struct {
-	ID      uint64    `json:"id" doc:"Rises by one within a chat; give it as Last-Event-ID to go on after it."`
-	Type    EventType `json:"type"`
-	Time    time.Time `json:"time"`
-	Command *Command  `json:"command,omitempty"`
-	Cell    *Cell     `json:"cell,omitempty"`
-	Message string    `json:"message,omitempty"`
+	ID      uint64          `json:"id" doc:"Rises by one within a chat; give it as Last-Event-ID to go on after it."`
+	Type    EventType       `json:"type"`
+	Time    time.Time       `json:"time"`
+	Command *Command        `json:"command,omitempty"`
+	Cell    *Cell           `json:"cell,omitempty"`
+	Message string          `json:"message,omitempty"`
+	Refusal *NetworkRefusal `json:"refusal,omitempty" doc:"Of network.refused."`
 }
 
 // EventType names what happened.
@@ -276,6 +277,12 @@ const (
 	EventTurnOpened     EventType = "turn.opened"
 	EventSandboxStarted EventType = "sandbox.started"
 	EventSandboxEnded   EventType = "sandbox.ended"
+	// EventNetworkChanged tells of new settings; EventNetworkRefused of a
+	// place that was refused, once a sandbox; EventNetworkRestarted of a gate
+	// that had died and was started again.
+	EventNetworkChanged   EventType = "network.changed"
+	EventNetworkRefused   EventType = "network.refused"
+	EventNetworkRestarted EventType = "network.restarted"
 )
 
 // OutputChunk is a piece of a command's output. A chunk whose offset is higher

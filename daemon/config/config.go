@@ -16,6 +16,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"mediasandbox/daemon/api"
+	"mediasandbox/runtime/sandbox"
 )
 
 // DefaultFile is read when it exists and no other is named.
@@ -24,11 +25,12 @@ const DefaultFile = "/etc/media-sandbox/config.toml"
 // Config is the whole file.
 type Config struct {
 	// Version of the file's format; 1.
-	Version int    `toml:"version"`
-	Paths   Paths  `toml:"paths"`
-	Limits  Limits `toml:"limits"`
-	Access  Access `toml:"access"`
-	Store   Store  `toml:"store"`
+	Version int     `toml:"version"`
+	Paths   Paths   `toml:"paths"`
+	Limits  Limits  `toml:"limits"`
+	Network Network `toml:"network"`
+	Access  Access  `toml:"access"`
+	Store   Store   `toml:"store"`
 }
 
 // Paths says where the daemon keeps and finds things.
@@ -69,6 +71,20 @@ type Limits struct {
 	WarmPython bool `toml:"warm_python"`
 	// Pool is how many booted sandboxes wait for a chat.
 	Pool int `toml:"pool"`
+}
+
+// Network is the operator's part of what sandboxes may reach; chats narrow it.
+type Network struct {
+	// Mode is the widest that a chat can have.
+	Mode string `toml:"mode"`
+	// Rules and Services are written as in the API; see package sandbox.
+	Rules    []sandbox.NetworkRule    `toml:"rules"`
+	Services []sandbox.NetworkService `toml:"services"`
+	// Flows bounds what a chat has open at once; Bandwidth is a chat's in a
+	// second, Total over its life. 0 means no limit.
+	Flows     int  `toml:"flows"`
+	Bandwidth Size `toml:"bandwidth"`
+	Total     Size `toml:"total"`
 }
 
 // Access says who may use the socket and act for others.
@@ -143,6 +159,9 @@ func Default() Config {
 			IdleLife: Duration(5 * time.Minute), Pool: 1,
 			Timeout: Duration(api.DefaultTimeout), MaxTimeout: Duration(api.MaxTimeout), TurnBudget: Duration(api.TurnBudget),
 			Running: api.MaxRunning, WarmPython: true, Sandboxes: 64, AccountSandboxes: 32,
+		},
+		Network: Network{
+			Mode: string(sandbox.NetworkPublic), Rules: []sandbox.NetworkRule{}, Services: []sandbox.NetworkService{}, Flows: 2048,
 		},
 		Store: Store{Kind: "local", Retention: api.RetentionForever, S3: S3{PresignExpiry: Duration(24 * time.Hour)}},
 	}
@@ -219,6 +238,7 @@ func (c Config) Validate() error {
 	check(l.Sandboxes >= 1, "limits.sandboxes is %d, it must be at least 1", l.Sandboxes)
 	check(l.AccountSandboxes >= 1, "limits.account_sandboxes is %d, it must be at least 1", l.AccountSandboxes)
 	check(l.Pool >= 0 && l.Pool <= 64, "limits.pool is %d, it must be between 0 and 64", l.Pool)
+	errs = append(errs, c.Network.validate()...)
 	check(c.Store.Kind == "local" || c.Store.Kind == "s3", "store.kind is %q, it must be local or s3", c.Store.Kind)
 	check(slices.Contains(api.Retentions(), c.Store.Retention), "store.retention is %q, it must be one of %v", c.Store.Retention, api.Retentions())
 	if c.Store.Kind == "s3" {
@@ -230,6 +250,24 @@ func (c Config) Validate() error {
 	}
 	return errors.Join(errs...)
 }
+
+func (n Network) validate() (errs []error) {
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	_, err := sandbox.ParseNetworkMode(n.Mode)
+	check(err == nil && n.Mode != "", "network.mode is %q, it must be public, allowlist or none", n.Mode)
+	check(len(n.Rules) <= sandbox.MaxNetworkRules, "network.rules has %d rules, it may have %d", len(n.Rules), sandbox.MaxNetworkRules)
+	check(len(n.Services) <= sandbox.MaxNetworkRules, "network.services has %d services, it may have %d", len(n.Services), sandbox.MaxNetworkRules)
+	check(n.Flows >= 0, "network.flows is %d, it must not be negative", n.Flows)
+	check(n.Bandwidth == 0 || n.Bandwidth >= minBandwidth, "network.bandwidth is %s, it must be at least 16 KiB, or 0B for no limit", humanize.IBytes(uint64(n.Bandwidth)))
+	return errs
+}
+
+// minBandwidth is what a chat needs to get anywhere, in bytes a second.
+const minBandwidth = 16 << 10
 
 // MarshalText writes a size in bytes.
 func (s Size) MarshalText() ([]byte, error) {

@@ -23,6 +23,11 @@ func TestLoad(t *testing.T) {
 		{"newer", "version = 2\n", "version is 2, this program reads 1"},
 		{"bounds", "[limits]\nmemory = \"1MiB\"\n", "limits.memory is 1.0 MiB"},
 		{"relative path", "[paths]\nstate_dir = \"x\"\n", "paths.state_dir is \"x\""},
+		{"network", "[network]\nmode = \"allowlist\"\nrules = [\"allow tcp *.test:443\"]\nservices = [\"a.test:80 = 127.0.0.1:8080\"]\ntotal = \"1GiB\"\n", ""},
+		{"network mode", "[network]\nmode = \"open\"\n", "network.mode is \"open\""},
+		{"network rule", "[network]\nrules = [\n  \"allow a.test\",\n  \"permit b.test\",\n]\n", "config.toml:4"},
+		{"network service", "[network]\nservices = [\"a.test:80 = 10.0.0.1:80\"]\n", "is not a loopback address"},
+		{"network bandwidth", "[network]\nbandwidth = \"1KiB\"\n", "network.bandwidth is 1.0 KiB"},
 		{"store", "[store]\nkind = \"ftp\"\n", "store.kind is \"ftp\""},
 		{"s3 without bucket", "[store]\nkind = \"s3\"\n[store.s3]\nregion = \"x\"\n", "store.s3.bucket is missing"},
 	}

@@ -89,6 +89,7 @@ func newServer(cfg Config, version string) *server {
 	s.routeFiles()
 	s.routeCells()
 	s.routeEvents()
+	s.routeNetwork()
 	s.mux.HandleFunc("/", s.noRoute)
 	return s
 }

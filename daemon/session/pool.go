@@ -9,7 +9,8 @@ import (
 	"mediasandbox/runtime/sandbox"
 )
 
-// pool keeps booted sandboxes of the default network mode ready.
+// pool keeps booted sandboxes ready, with the network of a chat that has set
+// nothing.
 type pool struct {
 	engine *Engine
 	ready  chan warm
@@ -45,7 +46,7 @@ func (p *pool) fill() {
 		case <-p.ctx.Done():
 			return
 		}
-		spec, h, err := p.engine.boot(p.ctx, sandbox.NetworkPublic)
+		spec, h, err := p.engine.boot(p.ctx, p.engine.cfg.Network.anyChat())
 		if err != nil {
 			if p.ctx.Err() != nil {
 				return
@@ -63,12 +64,13 @@ func (p *pool) fill() {
 	}
 }
 
-// take returns a booted sandbox, from the pool when it has one.
-func (p *pool) take(ctx context.Context, mode sandbox.NetworkMode) (sandbox.Spec, sandbox.Handle, error) {
+// take returns a booted sandbox, from the pool when it has one. One from the
+// pool has another policy in force than is asked for.
+func (p *pool) take(ctx context.Context, network sandbox.NetworkPolicy) (sandbox.Spec, sandbox.Handle, error) {
 	if p.ctx.Err() != nil {
 		return sandbox.Spec{}, nil, errClosing
 	}
-	for mode == sandbox.NetworkPublic {
+	for network.Off() == p.engine.cfg.Network.anyChat().Off() {
 		select {
 		case w, ok := <-p.ready:
 			if !ok {
@@ -88,7 +90,7 @@ func (p *pool) take(ctx context.Context, mode sandbox.NetworkMode) (sandbox.Spec
 		}
 		break
 	}
-	return p.engine.boot(ctx, mode)
+	return p.engine.boot(ctx, network)
 }
 
 // close removes the sandboxes that no chat has.

@@ -23,7 +23,7 @@ type ChatRecord struct {
 	Account   string    `json:"account"`
 	ID        string    `json:"id"`
 	Title     string    `json:"title,omitempty"`
-	Network   string    `json:"network"`
+	Network   string    `json:"network"` // the mode
 	CreatedAt time.Time `json:"created_at"`
 	// Retention is empty when the chat follows its account.
 	Retention api.Retention `json:"retention,omitempty"`
@@ -34,7 +34,8 @@ type ChatRecord struct {
 	HadSandbox bool `json:"had_sandbox,omitempty"`
 	// FilesLost is set when a sandbox took the place of an earlier one, until
 	// a command's record says so.
-	FilesLost bool `json:"files_lost,omitempty"`
+	FilesLost bool          `json:"files_lost,omitempty"`
+	Net       NetworkRecord `json:"net,omitzero"`
 	// Turn is the open one, Turns how many were opened, Working how many
 	// commands run.
 	Turn    *TurnRecord `json:"turn,omitempty"`

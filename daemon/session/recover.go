@@ -138,6 +138,16 @@ func (e *Engine) recoverSandbox(ctx context.Context, rec SandboxRecord, commands
 	if err != nil {
 		return nil, errors.Join(err, h.Detach())
 	}
+	// The operator's part may have changed. A sandbox that can't be held to it
+	// must not go on.
+	if err := e.applyNetwork(ctx, l); err != nil {
+		e.log.Error("put the network policy in force", "sandbox", rec.Spec.ID, "error", err)
+		e.work.Go(func() {
+			if err := e.endSandbox(e.ctx, l, "its network policy could not be put in force"); err != nil {
+				e.log.Error("end a sandbox", "sandbox", rec.Spec.ID, "error", err)
+			}
+		})
+	}
 	for _, c := range commands {
 		if !l.enter(c.ID) {
 			continue // the sandbox ended this moment; watchEnd cleans up

@@ -47,7 +47,7 @@ func (e *Engine) Replay(ctx context.Context, k ChatKey, ordinal int) (api.Replay
 		return api.Replay{}, err
 	}
 	defer e.seats.leave(k.Account)
-	spec, h, err := e.boot(ctx, sandbox.NetworkNone)
+	spec, h, err := e.boot(ctx, sandbox.NetworkPolicy{Mode: sandbox.NetworkNone})
 	if err != nil {
 		return api.Replay{}, err
 	}

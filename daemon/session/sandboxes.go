@@ -84,8 +84,7 @@ func (e *Engine) claim(ctx context.Context, k ChatKey, command string) (*live, e
 
 // bootFor gives the chat a sandbox from the pool, or a new one.
 func (e *Engine) bootFor(ctx context.Context, chat ChatRecord) (*live, error) {
-	mode := sandbox.NetworkMode(chat.Network)
-	spec, h, err := e.pool.take(ctx, mode)
+	spec, h, err := e.pool.take(ctx, e.cfg.Network.policy(chat))
 	if err != nil {
 		return nil, err
 	}
@@ -113,13 +112,18 @@ func (e *Engine) bootFor(ctx context.Context, chat ChatRecord) (*live, error) {
 	if err != nil {
 		return nil, errors.Join(err, h.Detach(), e.forgetSandbox(ctx, rec, "it could not be watched"))
 	}
+	// It may have waited in the pool with another policy, and the chat's may
+	// have changed meanwhile.
+	if err := e.applyNetwork(ctx, l); err != nil {
+		return nil, errors.Join(err, e.endSandbox(ctx, l, "its network policy could not be put in force"))
+	}
 	return l, nil
 }
 
 // boot starts a sandbox without a chat.
-func (e *Engine) boot(ctx context.Context, mode sandbox.NetworkMode) (sandbox.Spec, sandbox.Handle, error) {
+func (e *Engine) boot(ctx context.Context, network sandbox.NetworkPolicy) (sandbox.Spec, sandbox.Handle, error) {
 	id := newID("s-")
-	spec := sandbox.Spec{ID: id, Image: e.cfg.Image, Limits: e.cfg.Limits, Network: sandbox.NetworkPolicy{Mode: mode}}
+	spec := sandbox.Spec{ID: id, Image: e.cfg.Image, Limits: e.cfg.Limits, Network: network}
 	disk, err := e.cfg.Disks.Make(ctx, id)
 	if err != nil {
 		return spec, nil, err
@@ -168,6 +172,7 @@ func (e *Engine) attach(rec SandboxRecord, h sandbox.Handle, known []uploader.Kn
 	}
 	e.work.Go(func() { forwardHints(l) })
 	e.work.Go(func() { e.watchEnd(l) })
+	e.work.Go(func() { e.watchRefusals(l) })
 	l.mu.Lock()
 	l.idle = time.AfterFunc(time.Until(rec.IdleSince.Add(e.cfg.IdleLife)), func() { e.idleOut(l) })
 	l.mu.Unlock()
@@ -268,10 +273,14 @@ func (e *Engine) endSandbox(ctx context.Context, l *live, why string) error {
 
 // forgetSandbox removes a sandbox, its disk and its record.
 func (e *Engine) forgetSandbox(ctx context.Context, rec SandboxRecord, why string) error {
+	traffic := e.lastTraffic(ctx, rec.Spec.ID)
 	if err := e.removeSandbox(ctx, rec.Spec.ID); err != nil {
 		return err
 	}
 	err := e.update(rec.Chat, func(tx Tx) error {
+		if err := countTraffic(tx, rec.Chat, traffic); err != nil {
+			return err
+		}
 		if err := tx.DeleteSandbox(rec.Spec.ID); err != nil {
 			return err
 		}
@@ -284,7 +293,7 @@ func (e *Engine) forgetSandbox(ctx context.Context, rec SandboxRecord, why strin
 	if err != nil {
 		return fmt.Errorf("forget sandbox %s: %w", rec.Spec.ID, err)
 	}
-	return nil
+	return e.spend(ctx, rec.Chat, traffic)
 }
 
 func (e *Engine) removeSandbox(ctx context.Context, id string) error {

@@ -54,7 +54,8 @@ type Config struct {
 	// in bytes.
 	KeptInputs int64
 	// Limits of one sandbox.
-	Limits sandbox.Limits
+	Limits  sandbox.Limits
+	Network Network
 	// OutputBytes is how much of each stream is kept.
 	OutputBytes int64
 	// IdleLife is how long a sandbox lives after its last command.
@@ -88,6 +89,10 @@ type Engine struct {
 	cancel   context.CancelFunc
 	work     sync.WaitGroup
 	keyLocks keyedMutex
+	// netLocks serialise changes of a sandbox's network.
+	netLocks keyedMutex
+	// started is when this engine began.
+	started time.Time
 	// lanes are a chat's running commands.
 	lanes  *lanes
 	seats  seats
@@ -110,7 +115,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	}
 	e := &Engine{
 		cfg: cfg, log: cfg.Log, events: newEventHub(), lanes: newLanes(cfg.MaxRunning), seats: newSeats(cfg),
-		live: make(map[ChatKey]*live), commands: make(map[string]*running), expiring: make(chan struct{}, 1),
+		started: now(), live: make(map[ChatKey]*live), commands: make(map[string]*running), expiring: make(chan struct{}, 1),
 	}
 	var err error
 	if e.inputs, err = openKeptInputs(filepath.Join(cfg.StateDir, "inputs"), cfg.KeptInputs); err != nil {
@@ -124,6 +129,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		return nil, errors.Join(fmt.Errorf("take up the earlier state: %w", err), e.Close())
 	}
 	e.work.Go(e.sweep)
+	e.work.Go(e.watchRestarts)
 	e.pool = newPool(e, cfg.Pool)
 	if err := e.resumeQueued(); err != nil {
 		return nil, errors.Join(fmt.Errorf("take up the earlier state: %w", err), e.Close())

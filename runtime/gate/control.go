@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"reflect"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -73,8 +73,8 @@ func (m *Manager) storePolicy(id string, p sandbox.NetworkPolicy) (generation ui
 	if cfg.Bare {
 		return 0, sandbox.ErrNoNetwork
 	}
-	if reflect.DeepEqual(cfg.Policy, p) {
-		return cfg.Generation, nil
+	if same, err := samePolicy(cfg.Policy, p); err != nil || same {
+		return cfg.Generation, err
 	}
 	cfg.Policy = p
 	cfg.Generation++
@@ -82,6 +82,13 @@ func (m *Manager) storePolicy(id string, p sandbox.NetworkPolicy) (generation ui
 		return 0, err
 	}
 	return cfg.Generation, m.signal(id, unix.SIGHUP)
+}
+
+// samePolicy compares policies as they are written.
+func samePolicy(a, b sandbox.NetworkPolicy) (bool, error) {
+	textA, errA := json.Marshal(a)
+	textB, errB := json.Marshal(b)
+	return bytes.Equal(textA, textB), errors.Join(errA, errB)
 }
 
 // await looks again and again until there is something to see.

@@ -125,7 +125,7 @@ func TestService(t *testing.T) {
 	w := newWorld(t)
 	w.resolver(zone(t))
 	w.listenTCP(w.uplink, "127.0.0.1:8080", echo)
-	s, err := sandbox.ParseNetworkService("index.internal:80", "127.0.0.1:8080")
+	s, err := sandbox.ParseNetworkService("index.internal:80 = 127.0.0.1:8080")
 	w.must(err)
 	m := w.manager(nil)
 	p := sandbox.NetworkPolicy{Mode: sandbox.NetworkPublic, Operator: sandbox.NetworkOperator{Services: []sandbox.NetworkService{s}}}
@@ -279,7 +279,7 @@ func TestJudge(t *testing.T) {
 	w := newWorld(t)
 	m := w.manager(nil)
 	p := sandbox.NetworkPolicy{Mode: sandbox.NetworkAllowlist, Rules: rulesOf(t, "allow tcp *.test:443", "allow 203.0.113.0/24")}
-	s, err := sandbox.ParseNetworkService("index.test:443", "127.0.0.1:8080")
+	s, err := sandbox.ParseNetworkService("index.test:443 = 127.0.0.1:8080")
 	w.must(err)
 	p.Operator.Services = []sandbox.NetworkService{s}
 	for _, c := range []struct {

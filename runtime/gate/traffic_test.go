@@ -102,7 +102,7 @@ func (w *world) sendTo(a sandbox.Attachment, addr string) error {
 func (w *world) refusals(t *testing.T, id string, want map[string]string) {
 	t.Helper()
 	m := &Manager{cfg: Config{RunDir: filepath.Join(w.dir, "run")}}
-	list, err := m.Refusals(id)
+	list, err := m.Refusals(id, time.Time{})
 	w.must(err)
 	for addr, rule := range want {
 		if !slices.ContainsFunc(list, func(r sandbox.NetworkRefusal) bool { return r.Addr.String() == addr && r.Rule == rule }) {

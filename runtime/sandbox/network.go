@@ -112,8 +112,9 @@ type NetworkControl interface {
 	// Traffic tells what id's flows are and were. A network without a gate
 	// has none.
 	Traffic(ctx context.Context, id string) (NetworkTraffic, error)
-	// Refusals returns the last refusals of id, oldest first.
-	Refusals(id string) ([]NetworkRefusal, error)
+	// Refusals returns the last refusals of id that are later than a time,
+	// oldest first. It costs little while there are none.
+	Refusals(id string, after time.Time) ([]NetworkRefusal, error)
 	// Judge says what a policy does to a flow, without sending anything. A
 	// flow by name is judged before its addresses are known.
 	Judge(policy NetworkPolicy, flow NetworkFlow) (NetworkVerdict, error)

@@ -238,35 +238,54 @@ func (r *NetworkRule) UnmarshalText(text []byte) (err error) {
 }
 
 // NetworkService is a service of the host's loopback that the operator lets
-// sandboxes reach, under a name and port that they choose.
+// sandboxes reach, under a name and port that they choose. It is written
+// "index.internal:443 = 127.0.0.1:8443".
 type NetworkService struct {
-	Name string         `json:"name"`
-	Port uint16         `json:"port"`
-	To   netip.AddrPort `json:"to"`
+	Name string
+	Port uint16
+	To   netip.AddrPort
 }
 
-// ParseNetworkService reads a service from its name and port as guests see
-// them (index.internal:443) and the loopback address where it listens
-// (127.0.0.1:8443).
-func ParseNetworkService(from, to string) (s NetworkService, err error) {
+// ParseNetworkService reads a service.
+func ParseNetworkService(text string) (s NetworkService, err error) {
 	fail := func(err error) (NetworkService, error) {
-		return NetworkService{}, fmt.Errorf("network service %q: %w: write it like \"index.internal:443\" = \"127.0.0.1:8443\"", clip(from), err)
+		return NetworkService{}, fmt.Errorf("network service %q: %w: write it like \"index.internal:443 = 127.0.0.1:8443\"", clip(text), err)
 	}
-	host, port, ok := strings.Cut(from, ":")
+	from, to, ok := strings.Cut(text, "=")
+	host, port, hasPort := strings.Cut(strings.TrimSpace(from), ":")
 	n, err := strconv.ParseUint(port, 10, 16)
-	if !ok || err != nil || n == 0 {
-		return fail(errors.New("it has no port"))
+	switch {
+	case !ok:
+		return fail(errors.New("it does not say where it is"))
+	case !hasPort || err != nil || n == 0:
+		return fail(errors.New("its name has no port"))
 	}
 	s.Port = uint16(n)
 	if s.Name, err = NetworkName(host); err != nil {
 		return fail(err)
 	}
+	to = strings.TrimSpace(to)
 	if s.To, err = netip.ParseAddrPort(to); err != nil || s.To.Port() == 0 {
 		return fail(fmt.Errorf("%q is not an address with a port", clip(to)))
 	}
 	s.To = netip.AddrPortFrom(s.To.Addr().Unmap(), s.To.Port())
-	if !s.To.Addr().IsLoopback() {
-		return fail(fmt.Errorf("%s is not a loopback address: open others with a rule", s.To.Addr()))
+	if !s.To.Addr().IsLoopback() || s.To.Addr().Zone() != "" {
+		return fail(fmt.Errorf("%s is not a loopback address; others are opened with a rule", s.To.Addr()))
 	}
 	return s, nil
+}
+
+// Known is the service as guests know it.
+func (s NetworkService) Known() string { return fmt.Sprintf("%s:%d", s.Name, s.Port) }
+
+// String writes the service as ParseNetworkService reads it.
+func (s NetworkService) String() string { return s.Known() + " = " + s.To.String() }
+
+// MarshalText implements encoding.TextMarshaler.
+func (s NetworkService) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *NetworkService) UnmarshalText(text []byte) (err error) {
+	*s, err = ParseNetworkService(string(text))
+	return err
 }

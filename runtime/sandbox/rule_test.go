@@ -68,16 +68,19 @@ func TestParseNetworkRule(t *testing.T) {
 }
 
 func TestParseNetworkService(t *testing.T) {
-	s, err := ParseNetworkService("Index.internal:443", "127.0.0.1:8443")
+	s, err := ParseNetworkService("Index.internal:443=127.0.0.1:8443")
 	if err != nil || s.Name != "index.internal" || s.Port != 443 || s.To.String() != "127.0.0.1:8443" {
 		t.Errorf("%+v, %v", s, err)
 	}
-	for _, c := range [][2]string{
-		{"index.internal", "127.0.0.1:1"}, {"index.internal:0", "127.0.0.1:1"}, {":80", "127.0.0.1:1"}, {"10.0.0.1:80", "127.0.0.1:1"},
-		{"a.test:80", "127.0.0.1"}, {"a.test:80", "127.0.0.1:0"}, {"a.test:80", "10.0.0.1:80"}, {"a.test:80", "localhost:80"}, {"*.test:80", "127.0.0.1:1"},
+	if s.String() != "index.internal:443 = 127.0.0.1:8443" {
+		t.Errorf("it is written %q", s)
+	}
+	for _, text := range []string{
+		"", "index.internal:80", "index.internal = 127.0.0.1:1", "index.internal:0 = 127.0.0.1:1", ":80 = 127.0.0.1:1", "10.0.0.1:80 = 127.0.0.1:1",
+		"a.test:80 = 127.0.0.1", "a.test:80 = 127.0.0.1:0", "a.test:80 = 10.0.0.1:80", "a.test:80 = localhost:80", "*.test:80 = 127.0.0.1:1", "a.test:80 = [fe80::1%lo]:1",
 	} {
-		if s, err := ParseNetworkService(c[0], c[1]); err == nil {
-			t.Errorf("%q to %q: %+v and no error", c[0], c[1], s)
+		if s, err := ParseNetworkService(text); err == nil {
+			t.Errorf("%q: %+v and no error", text, s)
 		}
 	}
 }

@@ -26,7 +26,7 @@ func chatsCommand() *cli.Command {
 				Flags: []cli.Flag{
 					jsonFlag(),
 					&cli.StringFlag{Name: "title", Usage: "a `TITLE` for people"}, retentionFlag("the account's own by default"),
-					&cli.StringFlag{Name: "net", Usage: "what its sandboxes may reach: `MODE` public or none", Value: "public"},
+					&cli.StringFlag{Name: "net", Usage: "what its sandboxes may reach: `MODE` public, allowlist or none", Value: "public"},
 				},
 				Action: newChat,
 			}),

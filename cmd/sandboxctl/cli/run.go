@@ -41,6 +41,7 @@ func runCommand() *cli.Command {
 			turnFlag(),
 			&cli.StringFlag{Name: "label", Usage: "group its cells under this `LABEL`"},
 			&cli.StringFlag{Name: "kind", Usage: "the `PILL` of its cells, if not the one found out: video-edit, frame-extract, image-edit, audio-edit or file"},
+			&cli.StringFlag{Name: "net", Usage: "the chat's network `MODE` from now on: public, allowlist or none; see `sandboxctl net`"},
 			&cli.BoolFlag{Name: "stdin", Aliases: []string{"i"}, Usage: "send our stdin to the command", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "keep-background", Usage: "let processes that the command leaves behind live on in the sandbox", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "print the command's id and return", DisableDefaultText: true},
@@ -56,6 +57,12 @@ func run(c *cli.Context) error {
 		return err
 	}
 	cl, chat := connect(c), c.String("chat")
+	if c.IsSet("net") {
+		mode := c.String("net")
+		if _, err := cl.SetNetwork(c.Context, chat, api.NetworkSettings{Mode: &mode}); err != nil {
+			return err
+		}
+	}
 	if req.Inputs, err = putInputs(c, cl, chat); err != nil {
 		return err
 	}

@@ -5,6 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +23,7 @@ import (
 	"mediasandbox/daemon/config"
 	"mediasandbox/daemon/daemontest"
 	"mediasandbox/internal/testenv"
+	"mediasandbox/runtime/sandbox"
 )
 
 // TestScripts runs the built programs as a user does, over a real daemon. Each
@@ -34,7 +38,11 @@ import (
 //	jsonlines [TYPE]              wants stdout to be JSON objects, a line each, the last of that type
 //	setenv NAME                   sets a variable to the last stdout
 func TestScripts(t *testing.T) {
-	d := daemontest.Start(t, func(c *config.Config) { c.Limits.Memory = 512 << 20 })
+	index := startIndex(t)
+	d := daemontest.Start(t, func(c *config.Config) {
+		c.Limits.Memory = 512 << 20
+		c.Network.Services = []sandbox.NetworkService{index}
+	})
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
@@ -44,6 +52,18 @@ func TestScripts(t *testing.T) {
 			"exits": cmdExits, "refused": cmdRefused, "until": cmdUntil, "jsonlines": cmdJSONLines, "setenv": cmdSetenv,
 		},
 	})
+}
+
+// startIndex serves on loopback what sandboxes find as index.internal.
+func startIndex(t *testing.T) sandbox.NetworkService {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the index") }))
+	t.Cleanup(server.Close)
+	s, err := sandbox.ParseNetworkService("index.internal:80 = " + server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 func setupScript(t *testing.T, d *daemontest.Daemon, env *testscript.Env) error {

@@ -162,7 +162,7 @@ func TestCould(t *testing.T) {
 }
 
 func TestService(t *testing.T) {
-	s, err := sandbox.ParseNetworkService("index.internal:443", "127.0.0.1:8443")
+	s, err := sandbox.ParseNetworkService("index.internal:443 = 127.0.0.1:8443")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"mediasandbox/runtime/gate/internal/handover"
 	"mediasandbox/runtime/sandbox"
 )
 
@@ -20,9 +21,6 @@ const (
 	refusalRate  = 20 // lines a second
 	refusalBurst = 200
 )
-
-// timeFormat is RFC 3339 with all its nanoseconds, so that it sorts as text.
-const timeFormat = "2006-01-02T15:04:05.000000000Z07:00"
 
 // refusalLog writes a line for every refusal, as its rate allows. It has two
 // files and fills them in turn.
@@ -61,7 +59,7 @@ func (l *refusalLog) add(proto string, dst netip.AddrPort, name, rule string) er
 		return nil
 	}
 	line, err := json.Marshal(sandbox.NetworkRefusal{
-		Time:       time.Now().UTC().Format(timeFormat),
+		Time:       time.Now().UTC().Format(handover.TimeFormat),
 		Protocol:   proto,
 		Addr:       dst.Addr(),
 		Port:       dst.Port(),

@@ -66,6 +66,10 @@ const (
 // empties the other and fills that, so that the newest half is always whole.
 var FlowNames = [2]string{"refusals.0.jsonl", "refusals.1.jsonl"}
 
+// TimeFormat is how the refusal log writes times: RFC 3339 with all its
+// nanoseconds, so that they sort as text.
+const TimeFormat = "2006-01-02T15:04:05.000000000Z07:00"
+
 // CountNames are the two files of a gate's account (sandbox.NetworkTraffic as
 // JSON). It writes them by turns, so that one is always whole, and tells with
 // a rising sequence which is newer.
