@@ -8,7 +8,7 @@ import (
 
 // timing holds the periods that decide when a file is finished.
 type timing struct {
-	settle, rename, quiet, poll time.Duration
+	settle, rename, whole, quiet, poll time.Duration
 }
 
 // entry is what the ledger knows of one path.
@@ -20,6 +20,8 @@ type entry struct {
 	// closed is when the file was first known to be closed in this state; zero
 	// when nobody said so.
 	closed time.Time
+	// whole is set when the closed file is complete by its own format.
+	whole bool
 	// open is set while a writer is known to hold the file; polled is when.
 	open   bool
 	polled time.Time
@@ -89,7 +91,7 @@ func (l *ledger) observe(p Path, st fileStat, now time.Time, renamed bool, scan 
 	if e.id.inode() != st.id.inode() {
 		e.open = false
 	}
-	e.fileStat, e.changed, e.closed, e.scan = st, now, time.Time{}, scan
+	e.fileStat, e.changed, e.closed, e.whole, e.scan = st, now, time.Time{}, false, scan
 	e.retry, e.fails, e.why, e.err = time.Time{}, 0, "", nil
 	l.remember(st.id)
 	l.enlist(e)
@@ -133,10 +135,11 @@ func (l *ledger) remember(id Identity) {
 	l.contents[id.inode()] = id
 }
 
-// hint notes that the writer of p is said to be done with its present state.
-func (l *ledger) hint(p Path, now time.Time) {
+// hint notes that the writer of p is said to be done with its present state,
+// and whether that is complete by its own format.
+func (l *ledger) hint(p Path, now time.Time, whole bool) {
 	if e := l.pending[p]; e != nil {
-		e.closed = now
+		e.closed, e.whole = now, whole
 	}
 }
 
@@ -192,6 +195,8 @@ func (l *ledger) due(e *entry) time.Time {
 	case e.flush:
 	case e.open && e.closed.IsZero():
 		at = e.polled.Add(l.poll)
+	case e.whole && !e.closed.IsZero():
+		at = e.closed.Add(l.whole)
 	case e.renamed && !e.open:
 		at = e.changed.Add(l.rename)
 	default:

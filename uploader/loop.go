@@ -188,8 +188,21 @@ func (w *Watcher) noteHints(now time.Time) {
 	w.scanNow = w.scanNow || lost
 	for p := range hints {
 		w.lookAt(p, false, now)
-		w.ledger.hint(p, now)
+		w.ledger.hint(p, now, w.isWhole(p))
 	}
+}
+
+// isWhole looks into a file that is said to be closed.
+func (w *Watcher) isWhole(p Path) bool {
+	if w.ledger.pending[p] == nil {
+		return false
+	}
+	f, st, err := openFile(int(w.root.Fd()), string(p))
+	if err != nil {
+		return false // the next look says what is the matter with it
+	}
+	defer f.Close()
+	return st.isRegular() && whole(f, st.id.Size)
 }
 
 func (w *Watcher) noteOutcomes(results []outcome, now time.Time) {

@@ -17,6 +17,7 @@ import (
 const (
 	DefaultSettle       = 2 * time.Second
 	DefaultRenameSettle = 200 * time.Millisecond
+	DefaultWholeSettle  = 30 * time.Millisecond
 	DefaultQuiet        = 5 * time.Second
 	DefaultRescan       = 5 * time.Second
 	DefaultMaxFiles     = 20_000
@@ -72,6 +73,9 @@ type Config struct {
 	// RenameSettle takes the place of Settle for a file that was renamed into
 	// place.
 	RenameSettle time.Duration
+	// WholeSettle takes the place of Settle for a closed file that is complete
+	// by its own format.
+	WholeSettle time.Duration
 	// Quiet is how long a file stays unchanged before it is published while
 	// Writers gives no answer.
 	Quiet time.Duration
@@ -92,6 +96,7 @@ func (c *Config) fill() {
 	setDefault(&c.GuestDir, "/outputs")
 	setDefault(&c.Settle, DefaultSettle)
 	setDefault(&c.RenameSettle, DefaultRenameSettle)
+	setDefault(&c.WholeSettle, DefaultWholeSettle)
 	setDefault(&c.Quiet, DefaultQuiet)
 	setDefault(&c.Rescan, DefaultRescan)
 	setDefault(&c.MaxFiles, DefaultMaxFiles)
@@ -104,7 +109,7 @@ func (c *Config) fill() {
 	if c.Skipped == nil {
 		c.Skipped = func(Skipped) {}
 	}
-	c.RenameSettle = min(c.RenameSettle, c.Settle)
+	c.RenameSettle, c.WholeSettle = min(c.RenameSettle, c.Settle), min(c.WholeSettle, c.Settle)
 }
 
 func setDefault[T comparable](v *T, d T) {
@@ -195,7 +200,7 @@ func watchWith(cfg Config, n notifier) (*Watcher, error) {
 		scanNow: true,
 	}
 	poll := min(max(cfg.Settle/4, 50*time.Millisecond), time.Second)
-	w.ledger = newLedger(timing{settle: cfg.Settle, rename: cfg.RenameSettle, quiet: cfg.Quiet, poll: poll},
+	w.ledger = newLedger(timing{settle: cfg.Settle, rename: cfg.RenameSettle, whole: cfg.WholeSettle, quiet: cfg.Quiet, poll: poll},
 		cfg.MaxFiles, cfg.Known, cfg.Skipped)
 	w.pub = &publisher{
 		root: root, spool: cfg.Spool, receiver: cfg.Receiver, writers: cfg.Writers,

@@ -245,6 +245,34 @@ func TestSettleTimes(t *testing.T) {
 			f.sleep(2 * tick)
 			f.want("a")
 		},
+		"complete by its format": func(f *faked) {
+			f.put("a.gif", "GIF89a, all of it;")
+			f.sleep(time.Second)
+			f.want() // nobody said that it is closed
+			f.Hint("a.gif")
+			f.sleep(DefaultWholeSettle + tick)
+			f.want("a.gif")
+		},
+		"complete, but held open": func(f *faked) {
+			f.setOpen(nil, "/outputs/a.gif")
+			f.put("a.gif", "GIF89a, all of it;")
+			f.Hint("a.gif")
+			f.sleep(time.Minute)
+			f.want()
+			f.setOpen(nil)
+			f.Hint("a.gif")
+			f.sleep(time.Second)
+			f.want("a.gif")
+		},
+		"not complete yet": func(f *faked) {
+			f.put("a.gif", "GIF89a, half")
+			f.Hint("a.gif")
+			f.sleep(DefaultSettle - tick)
+			f.put("a.gif", "GIF89a, half and the other;")
+			f.Hint("a.gif")
+			f.sleep(DefaultWholeSettle + tick)
+			f.want("a.gif")
+		},
 		"renamed into place": func(f *faked) {
 			f.put("a.part", "x")
 			f.sleep(10 * time.Second)
