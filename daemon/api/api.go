@@ -244,15 +244,6 @@ type File struct {
 	ExpiresAt *time.Time `json:"expires_at,omitempty" doc:"When it is removed; absent when it is kept for ever."`
 }
 
-// FileInfo is an entry of a sandbox's files.
-type FileInfo struct {
-	Path     string    `json:"path" doc:"Absolute, in the sandbox."`
-	Size     int64     `json:"size"`
-	Dir      bool      `json:"dir,omitempty"`
-	Mode     string    `json:"mode"`
-	Modified time.Time `json:"modified"`
-}
-
 // Event is something that happened in a chat.
 type Event struct {
 	ID      uint64          `json:"id" doc:"Rises by one within a chat; give it as Last-Event-ID to go on after it."`

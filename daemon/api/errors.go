@@ -14,6 +14,8 @@ const (
 	CodeCommandNotFound  Code = "command_not_found"
 	CodeCellNotFound     Code = "cell_not_found"
 	CodeFileNotFound     Code = "file_not_found"
+	CodeFileExists       Code = "file_exists"
+	CodeDiskFull         Code = "disk_full"
 	CodeRouteNotFound    Code = "route_not_found"
 	CodeMethodNotAllowed Code = "method_not_allowed"
 	CodeChatExists       Code = "chat_exists"

@@ -281,38 +281,3 @@ func (c *Client) open(ctx context.Context, r request) (io.ReadCloser, int64, err
 	}
 	return res.Body, res.ContentLength, nil
 }
-
-func pathQuery(path string) url.Values { return url.Values{"path": {path}} }
-
-// PutFile writes r to a path in the chat's sandbox, whole or not at all.
-func (c *Client) PutFile(ctx context.Context, chat, path string, r io.Reader) (api.FileInfo, error) {
-	var info api.FileInfo
-	res, err := c.do(ctx, request{
-		method: http.MethodPut, path: []string{"chats", chat, "files", "content"}, query: pathQuery(path),
-		body: io.NopCloser(r), // r stays the caller's to close
-	})
-	if err != nil {
-		return info, err
-	}
-	defer res.Body.Close()
-	if err := json.NewDecoder(res.Body).Decode(&info); err != nil {
-		return info, fmt.Errorf("decode the daemon's answer: %w", err)
-	}
-	return info, nil
-}
-
-// OpenFile reads a file of the chat's sandbox. The caller closes it.
-func (c *Client) OpenFile(ctx context.Context, chat, path string) (io.ReadCloser, int64, error) {
-	return c.open(ctx, request{method: http.MethodGet, path: []string{"chats", chat, "files", "content"}, query: pathQuery(path)})
-}
-
-// Files lists a directory of the chat's sandbox.
-func (c *Client) Files(ctx context.Context, chat, path string) ([]api.FileInfo, error) {
-	return call[[]api.FileInfo](ctx, c, request{method: http.MethodGet, path: []string{"chats", chat, "files"}, query: pathQuery(path)}, nil)
-}
-
-// RemoveFile removes a file or a directory of the chat's sandbox.
-func (c *Client) RemoveFile(ctx context.Context, chat, path string) error {
-	_, err := call[struct{}](ctx, c, request{method: http.MethodDelete, path: []string{"chats", chat, "files"}, query: pathQuery(path)}, nil)
-	return err
-}

@@ -6,6 +6,7 @@ package daemontest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -197,10 +198,35 @@ func (p *Process) Kill() {
 	p.cmd = nil
 }
 
+// PeakMemory is the most that the daemon has had resident, in bytes.
+func (p *Process) PeakMemory() int64 {
+	p.t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(status), "\nVmHWM:")
+	var kib int64
+	if _, err := fmt.Sscan(rest, &kib); err != nil {
+		p.t.Fatal(err)
+	}
+	return kib << 10
+}
+
 // Again starts the next daemon over the same state.
 func (p *Process) Again() {
 	p.t.Helper()
 	p.launch(false)
+}
+
+// SandboxID names the live sandbox of the default chat.
+func (d *Daemon) SandboxID() string {
+	d.t.Helper()
+	chat, err := d.Client.Chat(context.Background(), api.DefaultChat)
+	if err != nil || chat.Sandbox == nil {
+		d.t.Fatalf("the default chat has no sandbox: %v", err)
+	}
+	return chat.Sandbox.ID
 }
 
 // Shell runs a shell line in the default chat to its end.

@@ -21,6 +21,8 @@ var statuses = map[api.Code]int{
 	api.CodeCommandNotFound:  http.StatusNotFound,
 	api.CodeCellNotFound:     http.StatusNotFound,
 	api.CodeFileNotFound:     http.StatusNotFound,
+	api.CodeFileExists:       http.StatusConflict,
+	api.CodeDiskFull:         http.StatusInsufficientStorage,
 	api.CodeRouteNotFound:    http.StatusNotFound,
 	api.CodeMethodNotAllowed: http.StatusMethodNotAllowed,
 	api.CodeChatExists:       http.StatusConflict,

@@ -1,12 +1,16 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"net/url"
 	"reflect"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -29,6 +33,16 @@ func (s *server) routeFiles() {
 		func(ctx context.Context, in *FilePath) error {
 			return s.cfg.Engine.RemoveFile(in.key(ctx), in.Path)
 		})
+	register(s, op("stat-file", http.MethodGet, "/v1/chats/{chat}/files/stat", "Describe a file, a directory or a link of the chat's sandbox"),
+		func(ctx context.Context, in *FilePath) (api.FileInfo, error) {
+			return s.cfg.Engine.StatFile(in.key(ctx), in.Path)
+		})
+	register(s, op("move-file", http.MethodPost, "/v1/chats/{chat}/files/move", "Rename a file or a directory of the chat's sandbox"),
+		func(ctx context.Context, in *moveFile) (api.FileInfo, error) {
+			return s.cfg.Engine.MoveFile(in.key(ctx), in.Body)
+		})
+	s.routeRaw(op("put-tree", http.MethodPut, "/v1/chats/{chat}/files/tree", "Write a directory, whole or not at all; the body is a tar stream of directories and regular files"), putTreeParams, reflect.TypeFor[api.FileInfo](), s.putTree)
+	s.routeRaw(op("get-tree", http.MethodGet, "/v1/chats/{chat}/files/tree", "Read a directory as a tar stream; the trailer "+api.TreeTrailer+" says what was left out"), filePathParams, nil, s.getTree)
 	s.routeRaw(op("put-file", http.MethodPut, "/v1/chats/{chat}/files/content", "Write a file, whole or not at all; the body is its content"), filePathParams, reflect.TypeFor[api.FileInfo](), s.putFile)
 	s.routeRaw(op("get-file", http.MethodGet, "/v1/chats/{chat}/files/content", "Read a file; ranges are understood"), filePathParams, nil, s.getFile)
 }
@@ -37,6 +51,15 @@ var filePathParams = []*huma.Param{{
 	Name: "path", In: "query", Required: true, Schema: &huma.Schema{Type: huma.TypeString},
 	Description: "Absolute, below /workspace, /inputs or /outputs.",
 }}
+
+var putTreeParams = append(filePathParams, &huma.Param{
+	Name: "replace", In: "query", Schema: &huma.Schema{Type: huma.TypeBoolean}, Description: "Whether what is there may be replaced.",
+})
+
+type moveFile struct {
+	ChatPath
+	Body api.MoveFile
+}
 
 // noAnswer is the type of an answer without a body.
 var noAnswer = reflect.TypeFor[struct{}]()
@@ -113,4 +136,44 @@ func (s *server) getFile(w http.ResponseWriter, r *http.Request) {
 	if err := f.Close(); err != nil && !errors.Is(err, context.Canceled) {
 		s.cfg.Log.Error("close a file of a sandbox", "error", err)
 	}
+}
+
+func (s *server) putTree(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	replace, err := strconv.ParseBool(cmp.Or(query.Get("replace"), "false"))
+	if err != nil {
+		s.fail(w, r, api.Errorf(api.CodeInvalid, "query.replace: %q is neither true nor false", query.Get("replace")).WithHint(seeOpenAPI))
+		return
+	}
+	info, err := s.cfg.Engine.PutTree(r.Context(), rawKey(r), query.Get("path"), replace, r.Body)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	s.answer(w, r, info)
+}
+
+// getTree streams a directory. What goes wrong after the first byte is said in
+// the trailer.
+func (s *server) getTree(w http.ResponseWriter, r *http.Request) {
+	started := false
+	end, err := s.cfg.Engine.PackTree(rawKey(r), r.URL.Query().Get("path"), func() io.Writer {
+		started = true
+		w.Header().Set("Content-Type", "application/x-tar")
+		w.Header().Set("Trailer", api.TreeTrailer)
+		return w
+	})
+	if !started {
+		s.fail(w, r, err)
+		return
+	}
+	if err != nil {
+		end.Error = s.wire(r.Context(), err).Body
+	}
+	text, err := json.Marshal(end)
+	if err != nil {
+		s.cfg.Log.Error("encode the end of a tree", "error", err)
+		return
+	}
+	w.Header().Set(api.TreeTrailer, string(text))
 }

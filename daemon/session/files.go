@@ -1,21 +1,18 @@
 package session
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
-	"github.com/gabriel-vasile/mimetype"
+	"golang.org/x/sys/unix"
 
 	"mediasandbox/daemon/api"
 )
@@ -24,51 +21,62 @@ import (
 // that the daemon can read and write them without the guest's help.
 var guestDirs = []string{"workspace", "inputs", "outputs"}
 
-// splitGuest turns an absolute path in the sandbox into one of guestDirs and a
-// clean path below it ("." for the directory itself).
-func splitGuest(p string) (dir, rest string, err error) {
+// location is a path in a sandbox: one of guestDirs and a clean path below it,
+// "." for the directory itself.
+type location struct{ dir, rest string }
+
+// String is the path as the guest knows it.
+func (at location) String() string { return path.Join("/", at.dir, at.rest) }
+
+// locate reads a path that a caller gave.
+func locate(p string) (location, error) {
 	clean := path.Clean(p)
 	if !path.IsAbs(p) || strings.IndexByte(p, 0) >= 0 {
-		return "", "", api.Errorf(api.CodeInvalid, "path %q is not absolute", p).WithHint("begin it with /workspace, /inputs or /outputs")
+		return location{}, api.Errorf(api.CodeInvalid, "path %q is not absolute", p).WithHint("begin it with /workspace, /inputs or /outputs")
 	}
-	dir, rest, _ = strings.Cut(clean[1:], "/")
+	dir, rest, _ := strings.Cut(clean[1:], "/")
 	if !slices.Contains(guestDirs, dir) {
-		return "", "", api.Errorf(api.CodeInvalid, "path %q is not below /workspace, /inputs or /outputs", p).
+		return location{}, api.Errorf(api.CodeInvalid, "path %q is not below /workspace, /inputs or /outputs", p).
 			WithHint("copy the file to one of them first")
 	}
 	if rest == "" {
 		rest = "."
 	}
-	return dir, rest, nil
+	return location{dir, rest}, nil
+}
+
+// locateEntry is locate for what changes an entry of a directory.
+func locateEntry(p string) (location, error) {
+	at, err := locate(p)
+	if err == nil && at.rest == "." {
+		return at, api.Errorf(api.CodeInvalid, "%s itself can't be replaced or removed", at).WithHint("name something below it")
+	}
+	return at, err
 }
 
 // fileError tells the caller of a file operation what went wrong in the
 // sandbox, without the host's own paths.
-func fileError(p string, err error) error {
+func fileError(at location, err error) error {
 	var pe *fs.PathError
 	var le *os.LinkError
 	var special notRegular
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return api.Errorf(api.CodeFileNotFound, "there is no file %s in the sandbox", p)
+		return api.Errorf(api.CodeFileNotFound, "there is no file %s in the sandbox", at)
+	case errors.Is(err, unix.ELOOP):
+		return api.Errorf(api.CodeInvalid, "%s: it is, or leads through, a symbolic link", at).WithHint("name the file that the link points to")
+	case errors.Is(err, fs.ErrExist):
+		return api.Errorf(api.CodeFileExists, "%s exists in the sandbox", at).WithHint("remove it first, or ask to replace it")
+	case errors.Is(err, unix.ENOSPC):
+		return api.Errorf(api.CodeDiskFull, "%s: the sandbox's disk is full", at).WithHint("remove what is not needed: `sandboxctl ls`, `sandboxctl rm`")
 	case errors.As(err, &special):
-		return api.Errorf(api.CodeInvalid, "%s is %v", p, special)
+		return api.Errorf(api.CodeInvalid, "%s is %v", at, special)
 	case errors.As(err, &pe):
-		return api.Errorf(api.CodeInvalid, "%s: %v", p, pe.Err)
+		return api.Errorf(api.CodeInvalid, "%s: %v", at, pe.Err)
 	case errors.As(err, &le):
-		return api.Errorf(api.CodeInvalid, "%s: %v", p, le.Err)
+		return api.Errorf(api.CodeInvalid, "%s: %v", at, le.Err)
 	}
 	return err
-}
-
-// in holds the chat's sandbox while f works on one of its directories. The
-// guest changes what is there at any moment: os.Root keeps every step below.
-func (e *Engine) in(l *live, dir string, f func(*os.Root) error) error {
-	root, err := os.OpenRoot(l.dir(dir))
-	if err != nil {
-		return fmt.Errorf("open the sandbox's /%s: %w", dir, err)
-	}
-	return errors.Join(f(root), root.Close())
 }
 
 // errNoSandbox says that a chat has nothing to look into.
@@ -77,72 +85,94 @@ func errNoSandbox(k ChatKey) error {
 		WithHint("its finished outputs are cells: list them with `sandboxctl cells --chat %s`", k.ID)
 }
 
-// PutFile writes r to a path in the chat's sandbox, whole or not at all, and
-// boots the sandbox if there is none.
-func (e *Engine) PutFile(ctx context.Context, k ChatKey, p string, r io.Reader) (api.FileInfo, error) {
-	dir, rest, err := splitGuest(p)
+// sandboxOf returns the chat's live sandbox, for looking into its files.
+func (e *Engine) sandboxOf(k ChatKey) (*live, error) {
+	if _, err := e.chatRecord(k); err != nil {
+		return nil, err
+	}
+	if l := e.liveOf(k); l != nil {
+		return l, nil
+	}
+	return nil, errNoSandbox(k)
+}
+
+// inPlace does f where a location of a sandbox's disk is; with create,
+// directories above it are made.
+func inPlace(disk string, at location, create bool, f func(place) error) error {
+	top, err := os.Open(filepath.Join(disk, at.dir))
 	if err != nil {
-		return api.FileInfo{}, err
+		return fmt.Errorf("open the sandbox's /%s: %w", at.dir, err)
 	}
-	if rest == "." {
-		return api.FileInfo{}, api.Errorf(api.CodeInvalid, "path %q names a directory", p).WithHint("add a file name")
+	p, err := walkTo(top, at.rest, create)
+	if err != nil {
+		return fileError(at, err)
 	}
+	if err := errors.Join(f(p), p.close()); err != nil {
+		return fileError(at, err)
+	}
+	return nil
+}
+
+func (l *live) at(at location, create bool, f func(place) error) error {
+	return inPlace(l.record.Spec.Disk, at, create, f)
+}
+
+// holding boots the chat's sandbox if there is none, and keeps it while f works.
+func (e *Engine) holding(ctx context.Context, k ChatKey, f func(*live) error) error {
 	hold := newID("put-")
 	l, err := e.claim(ctx, k, hold)
 	if err != nil {
-		return api.FileInfo{}, err
+		return err
 	}
-	var info api.FileInfo
-	err = e.in(l, dir, func(root *os.Root) error {
-		in, st, err := writeFile(root, rest, r)
+	return errors.Join(f(l), e.leave(l, hold))
+}
+
+// PutFile writes r to a path in the chat's sandbox, whole or not at all, and
+// boots the sandbox if there is none.
+func (e *Engine) PutFile(ctx context.Context, k ChatKey, p string, r io.Reader) (info api.FileInfo, err error) {
+	at, err := locateEntry(p)
+	if err != nil {
+		return info, err
+	}
+	err = e.holding(ctx, k, func(l *live) error {
+		in, st, err := writeFile(l.record.Spec.Disk, at, r)
 		if err != nil {
-			return fileError(p, err)
+			return err
 		}
-		info = fileInfo("/"+dir+"/"+rest, st)
-		if dir == "inputs" {
-			l.setInput(rest, in)
-		}
+		l.setInput(at, in)
+		info = fileInfo(at, st)
 		return nil
 	})
-	return info, errors.Join(err, e.leave(l, hold))
+	return info, err
 }
 
-// setInput notes a file below /inputs.
-func (l *live) setInput(name string, in Input) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.record.Inputs == nil {
-		l.record.Inputs = make(map[string]Input)
-	}
-	l.record.Inputs[name] = in
+// writeFile writes r to a location of a sandbox's disk: under a temporary name,
+// which is renamed into place.
+func writeFile(disk string, at location, r io.Reader) (in Input, st fs.FileInfo, err error) {
+	err = inPlace(disk, at, true, func(to place) error {
+		tmp := temporaryName()
+		f, err := to.root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		if err != nil {
+			return err
+		}
+		digest := newDigest()
+		_, err = io.Copy(io.MultiWriter(f, digest), r)
+		if err == nil {
+			err = renameAt(to.dir, tmp, to, true)
+		}
+		var statErr error
+		st, statErr = f.Stat()
+		if err := errors.Join(err, statErr, f.Close()); err != nil {
+			return errors.Join(err, ignoreGone(to.root.Remove(tmp)))
+		}
+		in = digest.input()
+		return nil
+	})
+	return in, st, err
 }
 
-// sniffBytes is how much of a file its content type is told from.
-const sniffBytes = 3072
-
-// writeFile writes r under a temporary name and renames it into place.
-func writeFile(root *os.Root, name string, r io.Reader) (Input, fs.FileInfo, error) {
-	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
-		return Input{}, nil, err
-	}
-	tmp := path.Join(path.Dir(name), "."+newID("put-")+".part")
-	f, err := root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if err != nil {
-		return Input{}, nil, err
-	}
-	sum := sha256.New()
-	var head bytes.Buffer
-	size, err := io.Copy(io.MultiWriter(f, sum, &headWriter{&head}), r)
-	if err == nil {
-		err = root.Rename(tmp, name)
-	}
-	st, statErr := f.Stat()
-	if err := errors.Join(err, statErr, f.Close()); err != nil {
-		return Input{}, nil, errors.Join(err, ignoreGone(root.Remove(tmp)))
-	}
-	in := Input{Size: size, SHA256: hex.EncodeToString(sum.Sum(nil)), ContentType: mimetype.Detect(head.Bytes()).String()}
-	return in, st, nil
-}
+// temporaryName is one that no output is published under.
+func temporaryName() string { return "." + newID("put-") + ".part" }
 
 func ignoreGone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
@@ -151,68 +181,53 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// headWriter keeps the first sniffBytes of what is written to it.
-type headWriter struct{ buf *bytes.Buffer }
-
-func (h *headWriter) Write(p []byte) (int, error) {
-	h.buf.Write(p[:min(len(p), sniffBytes-h.buf.Len())])
-	return len(p), nil
-}
-
-func fileInfo(p string, st fs.FileInfo) api.FileInfo {
-	return api.FileInfo{Path: p, Size: st.Size(), Dir: st.IsDir(), Mode: st.Mode().String(), Modified: st.ModTime().UTC()}
+func fileInfo(at location, st fs.FileInfo) api.FileInfo {
+	return api.FileInfo{Path: at.String(), Size: st.Size(), Dir: st.IsDir(), Mode: st.Mode().String(), Modified: st.ModTime().UTC()}
 }
 
 // OpenFile opens a file of the chat's sandbox for reading.
-func (e *Engine) OpenFile(k ChatKey, p string) (*os.File, api.FileInfo, error) {
-	dir, rest, err := splitGuest(p)
+func (e *Engine) OpenFile(k ChatKey, p string) (f *os.File, info api.FileInfo, err error) {
+	at, err := locate(p)
 	if err != nil {
-		return nil, api.FileInfo{}, err
+		return nil, info, err
 	}
-	if _, err := e.chatRecord(k); err != nil {
-		return nil, api.FileInfo{}, err
+	l, err := e.sandboxOf(k)
+	if err != nil {
+		return nil, info, err
 	}
-	l := e.liveOf(k)
-	if l == nil {
-		return nil, api.FileInfo{}, errNoSandbox(k)
-	}
-	var f *os.File
-	var info api.FileInfo
-	err = e.in(l, dir, func(root *os.Root) error {
-		file, err := openRegular(root, rest)
+	err = l.at(at, false, func(from place) error {
+		file, err := from.openRegular()
 		if err != nil {
-			return fileError(p, err)
+			return err
 		}
 		st, err := file.Stat()
 		if err != nil {
 			return errors.Join(err, file.Close())
 		}
-		f, info = file, fileInfo(p, st)
+		f, info = file, fileInfo(at, st)
 		return nil
 	})
 	return f, info, err
 }
 
-// notRegular is the error for what is there and no regular file.
-type notRegular fs.FileMode
-
-func (m notRegular) Error() string { return fmt.Sprintf("not a regular file (%s)", fs.FileMode(m)) }
-
-// openRegular opens a file and nothing else. It does not block, since the guest
-// may have put a FIFO there.
-func openRegular(root *os.Root, name string) (*os.File, error) {
-	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+// StatFile describes a file, a directory or a link of the chat's sandbox.
+func (e *Engine) StatFile(k ChatKey, p string) (info api.FileInfo, err error) {
+	at, err := locate(p)
 	if err != nil {
-		return nil, err
+		return info, err
 	}
-	st, err := f.Stat()
-	if err == nil && !st.Mode().IsRegular() {
-		err = notRegular(st.Mode())
-	}
+	l, err := e.sandboxOf(k)
 	if err != nil {
-		return nil, errors.Join(err, f.Close())
+		return info, err
 	}
-	return f, nil
+	err = l.at(at, false, func(p place) error {
+		st, err := p.root.Lstat(p.base)
+		if err == nil {
+			info = fileInfo(at, st)
+		}
+		return err
+	})
+	return info, err
 }
 
 // maxListed bounds a listing.
@@ -220,41 +235,28 @@ const maxListed = 10000
 
 // ListFiles lists a directory of the chat's sandbox.
 func (e *Engine) ListFiles(k ChatKey, p string) ([]api.FileInfo, error) {
-	dir, rest, err := splitGuest(p)
+	at, err := locate(p)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := e.chatRecord(k); err != nil {
+	l, err := e.sandboxOf(k)
+	if err != nil {
 		return nil, err
 	}
-	l := e.liveOf(k)
-	if l == nil {
-		return nil, errNoSandbox(k)
-	}
 	list := []api.FileInfo{}
-	err = e.in(l, dir, func(root *os.Root) error {
-		d, err := root.Open(rest)
+	err = l.at(at, false, func(p place) error {
+		d, err := p.open(os.O_RDONLY | unix.O_DIRECTORY)
 		if err != nil {
-			return fileError(p, err)
+			return err
 		}
-		entries, err := d.ReadDir(maxListed)
+		entries, err := d.Readdir(maxListed)
 		if errors.Is(err, io.EOF) {
 			err = nil
 		}
-		if err := errors.Join(err, d.Close()); err != nil {
-			return fileError(p, err)
+		for _, st := range entries {
+			list = append(list, fileInfo(location{at.dir, path.Join(at.rest, st.Name())}, st))
 		}
-		for _, entry := range entries {
-			st, err := entry.Info()
-			if errors.Is(err, fs.ErrNotExist) {
-				continue
-			}
-			if err != nil {
-				return fileError(p, err)
-			}
-			list = append(list, fileInfo(path.Join("/", dir, rest, entry.Name()), st))
-		}
-		return nil
+		return errors.Join(err, d.Close())
 	})
 	slices.SortFunc(list, func(a, b api.FileInfo) int { return strings.Compare(a.Path, b.Path) })
 	return list, err
@@ -262,27 +264,61 @@ func (e *Engine) ListFiles(k ChatKey, p string) ([]api.FileInfo, error) {
 
 // RemoveFile removes a file, or a directory with all in it.
 func (e *Engine) RemoveFile(k ChatKey, p string) error {
-	dir, rest, err := splitGuest(p)
+	at, err := locateEntry(p)
 	if err != nil {
 		return err
 	}
-	if _, err := e.chatRecord(k); err != nil {
+	l, err := e.sandboxOf(k)
+	if err != nil {
 		return err
 	}
-	l := e.liveOf(k)
-	if l == nil {
-		return errNoSandbox(k)
-	}
-	if rest == "." {
-		return api.Errorf(api.CodeInvalid, "%s itself can't be removed", p)
-	}
-	return e.in(l, dir, func(root *os.Root) error {
-		if _, err := root.Lstat(rest); err != nil {
-			return fileError(p, err)
+	return l.at(at, false, func(p place) error {
+		if _, err := p.root.Lstat(p.base); err != nil {
+			return err
 		}
-		if err := root.RemoveAll(rest); err != nil {
-			return fileError(p, err)
+		if err := p.root.RemoveAll(p.base); err != nil {
+			return err
 		}
+		l.dropInput(at)
 		return nil
 	})
+}
+
+// MoveFile renames a file or a directory of the chat's sandbox. Unless it may
+// replace what is there, that is an error.
+func (e *Engine) MoveFile(k ChatKey, req api.MoveFile) (info api.FileInfo, err error) {
+	from, err := locateEntry(req.From)
+	if err != nil {
+		return info, err
+	}
+	to, err := locateEntry(req.To)
+	if err != nil {
+		return info, err
+	}
+	if (from.dir == "inputs") != (to.dir == "inputs") {
+		return info, api.Errorf(api.CodeInvalid, "%s can't be moved to %s: /inputs holds what was put there, and nothing else", from, to).
+			WithHint("copy it in a command, or put it where it belongs")
+	}
+	l, err := e.sandboxOf(k)
+	if err != nil {
+		return info, err
+	}
+	err = l.at(from, false, func(source place) error {
+		return l.at(to, true, func(target place) error {
+			if _, err := source.root.Lstat(source.base); err != nil {
+				return fileError(from, err)
+			}
+			if err := renameAt(source.dir, source.base, target, req.Replace); err != nil {
+				return err
+			}
+			l.moveInput(from, to)
+			st, err := target.root.Lstat(target.base)
+			if err != nil {
+				return fmt.Errorf("look at what was moved: %w", err)
+			}
+			info = fileInfo(to, st)
+			return nil
+		})
+	})
+	return info, err
 }

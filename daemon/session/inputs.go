@@ -1,12 +1,17 @@
 package session
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
-	"os"
-	"path"
+	"hash"
+	"maps"
 	"strconv"
 	"strings"
+
+	"github.com/gabriel-vasile/mimetype"
 
 	"mediasandbox/daemon/api"
 )
@@ -61,14 +66,91 @@ func (e *Engine) placeCell(ctx context.Context, l *live, k ChatKey, ordinal int)
 	if err != nil {
 		return err
 	}
-	err = e.in(l, "inputs", func(root *os.Root) error {
-		in, _, err := writeFile(root, name, r)
-		if err != nil {
-			return fileError(path.Join("/inputs", name), err)
+	at := location{"inputs", name}
+	in, _, err := writeFile(l.record.Spec.Disk, at, r)
+	if err := errors.Join(err, r.Close()); err != nil {
+		return err
+	}
+	in.Cell = ordinal
+	l.setInput(at, in)
+	return nil
+}
+
+// setInput notes what is at a location, if that is below /inputs.
+func (l *live) setInput(at location, in Input) {
+	if at.dir != "inputs" {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.record.Inputs == nil {
+		l.record.Inputs = make(map[string]Input)
+	}
+	l.changeTrees(at)
+	l.record.Inputs[at.rest] = in
+}
+
+// changeTrees takes their digests from the directories above a location, which
+// are no longer what was put there. The caller holds mu.
+func (l *live) changeTrees(at location) {
+	for name, in := range l.record.Inputs {
+		if name != at.rest && within(at.rest, name) {
+			in.SHA256 = ""
+			l.record.Inputs[name] = in
 		}
-		in.Cell = ordinal
-		l.setInput(name, in)
-		return nil
-	})
-	return errors.Join(err, r.Close())
+	}
+}
+
+// dropInput forgets what was at a location and below it.
+func (l *live) dropInput(at location) {
+	if at.dir != "inputs" {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.changeTrees(at)
+	maps.DeleteFunc(l.record.Inputs, func(name string, _ Input) bool { return within(name, at.rest) })
+}
+
+// moveInput notes that what was at one location, and below it, is at another.
+func (l *live) moveInput(from, to location) {
+	if from.dir != "inputs" {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.changeTrees(from)
+	l.changeTrees(to)
+	for name, in := range maps.Clone(l.record.Inputs) {
+		if within(name, from.rest) {
+			delete(l.record.Inputs, name)
+			l.record.Inputs[to.rest+strings.TrimPrefix(name, from.rest)] = in
+		}
+	}
+}
+
+// within tells whether a path is another one, or below it.
+func within(name, dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") }
+
+// sniffBytes is how much of a file its content type is told from.
+const sniffBytes = 3072
+
+// digest makes an Input of what is written to it.
+type digest struct {
+	sum  hash.Hash
+	head bytes.Buffer
+	size int64
+}
+
+func newDigest() *digest { return &digest{sum: sha256.New()} }
+
+// Write implements io.Writer.
+func (d *digest) Write(p []byte) (int, error) {
+	d.head.Write(p[:min(len(p), sniffBytes-d.head.Len())])
+	d.size += int64(len(p))
+	return d.sum.Write(p)
+}
+
+func (d *digest) input() Input {
+	return Input{Size: d.size, SHA256: hex.EncodeToString(d.sum.Sum(nil)), ContentType: mimetype.Detect(d.head.Bytes()).String()}
 }

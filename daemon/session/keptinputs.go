@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"mediasandbox/internal/treetar"
 )
 
 // keptInputs holds copies of the files that cells were made from, by content,
@@ -49,7 +51,7 @@ func (k *keptInputs) of(chat ChatKey) string {
 
 func (k *keptInputs) has(chat ChatKey, sha string) bool {
 	_, err := os.Lstat(filepath.Join(k.of(chat), sha))
-	return err == nil
+	return err == nil && sha != ""
 }
 
 func (k *keptInputs) open(chat ChatKey, sha string) (*os.File, error) {
@@ -103,15 +105,28 @@ func copyVerified(path string, r io.Reader, in Input) error {
 	if err != nil {
 		return err
 	}
-	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(f, sum), io.LimitReader(r, in.Size+1))
+	got, err := readInput(io.TeeReader(r, f), in)
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if n != in.Size || hex.EncodeToString(sum.Sum(nil)) != in.SHA256 {
+	if got.Size != in.Size || got.SHA256 != in.SHA256 {
 		return errors.New("it has changed since it was put there")
 	}
 	return os.Rename(path+partSuffix, path)
+}
+
+// readInput reads a file, or a directory's stream, to no more than it should
+// have.
+func readInput(r io.Reader, want Input) (Input, error) {
+	if !want.tree() {
+		d := newDigest()
+		_, err := io.Copy(d, io.LimitReader(r, want.Size+1))
+		return d.input(), err
+	}
+	d := &treeDigest{}
+	u := treetar.Unpacker{Room: want.Size, Observe: d.file}
+	err := u.Unpack(r)
+	return d.input(), err
 }
 
 // usedBy is how many bytes the files of a directory have.
@@ -139,10 +154,10 @@ func (e *Engine) keepInputs(l *live, cmd CommandRecord) {
 	}
 	l.keeping.Go(func() {
 		for name, in := range cmd.Made.Inputs {
-			if in.Cell > 0 {
+			if in.Cell > 0 || in.SHA256 == "" {
 				continue
 			}
-			err := e.inputs.keep(cmd.Key(), in, func() (io.ReadCloser, error) { return openInput(l.dir("inputs"), name) })
+			err := e.inputs.keep(cmd.Key(), in, func() (io.ReadCloser, error) { return openInput(l.record.Spec.Disk, name, in) })
 			if err != nil {
 				e.log.Warn("an input is not kept for replays", "chat", cmd.Key(), "command", cmd.ID, "input", name, "error", err)
 			}
@@ -150,14 +165,14 @@ func (e *Engine) keepInputs(l *live, cmd CommandRecord) {
 	})
 }
 
-// openInput opens a file that a sandbox was given.
-func openInput(dir, name string) (io.ReadCloser, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, err
+// openInput opens what a sandbox was given: a file, or a directory as a tar
+// stream.
+func openInput(disk, name string, in Input) (io.ReadCloser, error) {
+	at := location{"inputs", name}
+	if in.tree() {
+		return openTree(disk, at)
 	}
-	f, err := openRegular(root, name)
-	return f, errors.Join(err, root.Close())
+	return openIn(disk, at)
 }
 
 // firstCell tells whether no cell of the command was seen before.

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"mediasandbox/daemon/api"
@@ -51,11 +49,7 @@ func (e *Engine) comparePictures(ctx context.Context, run *replayed, cell CellRe
 
 // giveCell puts a cell's file below the /inputs of a replay's sandbox.
 func (e *Engine) giveCell(ctx context.Context, run *replayed, cell CellRecord, name string) error {
-	root, err := os.OpenRoot(filepath.Join(run.spec.Disk, "inputs"))
-	if err != nil {
-		return err
-	}
 	r := &blobReader{ctx: ctx, blobs: e.cfg.Blobs, key: cell.Key, size: cell.File.Size}
-	_, _, err = writeFile(root, name, r)
-	return errors.Join(err, r.Close(), root.Close())
+	_, _, err := writeFile(run.spec.Disk, location{"inputs", name}, r)
+	return errors.Join(err, r.Close())
 }

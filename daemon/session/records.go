@@ -81,6 +81,8 @@ type SandboxRecord struct {
 
 // Input is a file below /inputs.
 type Input struct {
+	// SHA256 is a file's, or of a directory the digest that treeDigest makes;
+	// empty when that has been changed since.
 	SHA256      string `json:"sha256"`
 	Size        int64  `json:"size"`
 	ContentType string `json:"content_type"`

@@ -9,8 +9,8 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"os"
-	"path/filepath"
+	"maps"
+	"slices"
 	"time"
 
 	"mediasandbox/daemon/api"
@@ -99,20 +99,20 @@ func (e *Engine) replayIn(ctx context.Context, run *replayed, cell CellRecord, c
 
 // giveInputs puts what the command was given into the fresh sandbox.
 func (e *Engine) giveInputs(ctx context.Context, spec sandbox.Spec, cmd CommandRecord) error {
-	root, err := os.OpenRoot(filepath.Join(spec.Disk, "inputs"))
-	if err != nil {
-		return fmt.Errorf("open the sandbox's /inputs: %w", err)
-	}
-	defer root.Close()
-	for name, in := range cmd.Made.Inputs {
-		if err := e.giveInput(ctx, root, name, in, cmd.Key()); err != nil {
+	// Directories before what was put into them later.
+	for _, name := range slices.Sorted(maps.Keys(cmd.Made.Inputs)) {
+		in := cmd.Made.Inputs[name]
+		if err := e.giveInput(ctx, spec, name, in, cmd.Key()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (e *Engine) giveInput(ctx context.Context, root *os.Root, name string, in Input, k ChatKey) error {
+func (e *Engine) giveInput(ctx context.Context, spec sandbox.Spec, name string, in Input, k ChatKey) error {
+	if in.SHA256 == "" {
+		return api.Errorf(api.CodeInvalid, "the input %s was changed after it was put there, and is not known any more", name)
+	}
 	r, err := e.findInput(ctx, in, k)
 	if err != nil {
 		return err
@@ -121,9 +121,13 @@ func (e *Engine) giveInput(ctx context.Context, root *os.Root, name string, in I
 		return api.Errorf(api.CodeFileNotFound, "the input %s (SHA-256 %s) is not there any more", name, in.SHA256).
 			WithHint("put the same file into the chat again (`sandboxctl put`), then replay")
 	}
-	got, _, err := writeFile(root, name, r)
+	write := writeFile
+	if in.tree() {
+		write = writeTree
+	}
+	got, _, err := write(spec.Disk, location{"inputs", name}, r)
 	if err := errors.Join(err, r.Close()); err != nil {
-		return fileError("/inputs/"+name, err)
+		return err
 	}
 	if got.SHA256 != in.SHA256 {
 		return fmt.Errorf("the input %s has SHA-256 %s, it should have %s", name, got.SHA256, in.SHA256)
@@ -154,7 +158,7 @@ func (e *Engine) findInput(ctx context.Context, in Input, k ChatKey) (io.ReadClo
 	if l := e.liveOf(k); l != nil {
 		for name, given := range l.work().inputs {
 			if given.SHA256 == in.SHA256 {
-				return openInput(l.dir("inputs"), name)
+				return openInput(l.record.Spec.Disk, name, given)
 			}
 		}
 	}
@@ -253,9 +257,9 @@ func (e *Engine) compare(ctx context.Context, run *replayed, cell CellRecord, re
 	if err := p.UnmarshalText([]byte(cell.File.Path)); err != nil {
 		return fmt.Errorf("replay: %w", err)
 	}
-	again, err := openInput(filepath.Join(run.spec.Disk, "outputs"), string(p))
-	var unfit notRegular
-	if errors.Is(err, os.ErrNotExist) || errors.As(err, &unfit) {
+	again, err := openIn(run.spec.Disk, location{"outputs", string(p)})
+	var unfit *api.Error
+	if errors.As(err, &unfit) {
 		res.Verdict = api.VerdictMissing
 		return nil
 	}

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -156,49 +154,4 @@ func (r *Runtime) removeCgroups(ctx context.Context, id string) error {
 		case <-time.After(2 * time.Millisecond):
 		}
 	}
-}
-
-// runsc runs the binary; its error carries what runsc said.
-func (r *Runtime) runsc(ctx context.Context, id string, args []string) error {
-	logFile := filepath.Join(r.dir(id), "runsc.log")
-	cmd := exec.CommandContext(ctx, r.cfg.Binary, append([]string{"--log", logFile}, args...)...)
-	// A sandbox must not end with the daemon, nor get its terminal's signals.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	cmd.WaitDelay = 2 * time.Second
-	// Pipes would be held open by the detached sandbox; only runsc itself may
-	// write here.
-	out, err := os.CreateTemp(r.cfg.RunDir, "runsc-output-")
-	if err != nil {
-		return fmt.Errorf("run runsc: %w", err)
-	}
-	defer os.Remove(out.Name())
-	defer out.Close()
-	cmd.Stderr = out
-	err = cmd.Run()
-	if err == nil {
-		return nil
-	}
-	if cause := context.Cause(ctx); cause != nil {
-		err = cause
-	}
-	said, readErr := os.ReadFile(out.Name())
-	if readErr != nil {
-		return errors.Join(err, readErr)
-	}
-	return fmt.Errorf("runsc %s: %w: %s", verb(args), err, lastLine(said))
-}
-
-func verb(args []string) string {
-	for i, a := range args {
-		if a == "run" || a == "delete" {
-			return args[i]
-		}
-	}
-	return ""
-}
-
-// lastLine is the line in which runsc says why.
-func lastLine(out []byte) string {
-	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	return lines[len(lines)-1]
 }

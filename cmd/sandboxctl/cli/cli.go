@@ -59,8 +59,8 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		},
 		Commands: []*cli.Command{
 			runCommand(), waitCommand(), logsCommand(), killCommand(), psCommand(), shellCommand(), chatsCommand(), turnsCommand(),
-			putCommand(), getCommand(), lsCommand(), rmCommand(), cellsCommand(), exportCommand(), replayCommand(), eventsCommand(),
-			netCommand(), accountCommand(), infoCommand(), imageCommand(),
+			putCommand(), getCommand(), lsCommand(), statCommand(), mvCommand(), rmCommand(), cellsCommand(), exportCommand(), replayCommand(),
+			eventsCommand(), netCommand(), accountCommand(), infoCommand(), imageCommand(),
 		},
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {

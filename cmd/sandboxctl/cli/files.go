@@ -12,52 +12,66 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/urfave/cli/v2"
 
+	"mediasandbox/daemon/api"
 	"mediasandbox/daemon/client"
 )
 
 func putCommand() *cli.Command {
 	return verb(&cli.Command{
-		Name: "put", Usage: "copy a file of this host into the chat's sandbox", ArgsUsage: "FILE [PATH]",
+		Name: "put", Usage: "copy a file or directory of this host into the chat's sandbox", ArgsUsage: "FILE [PATH]",
 		Description: "PATH is below /inputs (the default is /inputs/NAME), /workspace or /outputs; one that ends in / is\n" +
-			"a directory. It prints where the file is in the sandbox.\n\n" + examples(
-			`sandboxctl put clip.mp4`, `sandboxctl put logo.svg /workspace/assets/`),
-		Flags: []cli.Flag{chatFlag(), jsonFlag()},
+			"a directory that it goes into. A directory is copied with all in it, whole or not at all. It prints\n" +
+			"where the file is in the sandbox.\n\n" + examples(
+			`sandboxctl put clip.mp4`, `sandboxctl put logo.svg /workspace/assets/`, `sandboxctl put ./project /workspace/`),
+		Flags: []cli.Flag{chatFlag(), jsonFlag(), replaceFlag("a directory that is there; a file is replaced in any case")},
 		Action: func(c *cli.Context) error {
 			if c.NArg() < 1 || c.NArg() > 2 {
-				return usagef("give a file, and perhaps a path: see `sandboxctl put --help`")
+				return usagef("give a file or directory, and perhaps a path: see `sandboxctl put --help`")
+			}
+			from, err := filepath.Abs(c.Args().First()) // for its name
+			if err != nil {
+				return err
 			}
 			to := c.Args().Get(1)
 			if to == "" {
 				to = "/inputs/"
 			}
 			if strings.HasSuffix(to, "/") {
-				to += filepath.Base(c.Args().First())
+				to += filepath.Base(from)
 			}
-			info, err := putOne(c, connect(c), c.String("chat"), c.Args().First(), to)
+			info, err := putAny(c, connect(c), c.String("chat"), c.Args().First(), to, c.Bool("replace"))
 			if err != nil {
 				return err
 			}
-			if wantJSON(c) {
-				return printJSON(c, info)
-			}
-			_, err = fmt.Fprintln(c.App.Writer, printable(info.Path))
-			return err
+			return printPlace(c, info)
 		},
 	})
 }
 
 func getCommand() *cli.Command {
 	return verb(&cli.Command{
-		Name: "get", Usage: "copy a cell's file, or a file of the chat's sandbox, to this host", ArgsUsage: "('#N' | PATH)",
-		Description: "It prints where the file is here. A file that is there already is replaced only when -o names it.\n\n" + examples(
-			`sandboxctl get '#1'`, `sandboxctl get '#2' -o frame.png`, `sandboxctl get /workspace/notes.txt -o - | wc -l`),
+		Name: "get", Usage: "copy a cell's file, or a file or directory of the chat's sandbox, to this host", ArgsUsage: "('#N' | PATH)",
+		Description: "It prints where the file is here. A file that is there already is replaced only when -o names it, a\n" +
+			"directory never. With -o - a directory comes as a tar stream.\n\n" + examples(
+			`sandboxctl get '#1'`, `sandboxctl get '#2' -o frame.png`, `sandboxctl get /workspace/notes.txt -o - | wc -l`,
+			`sandboxctl get /workspace/frames`),
 		Flags: []cli.Flag{chatFlag(), jsonFlag(), &cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to this `FILE` or directory; - is stdout", Value: "."}},
 		Action: func(c *cli.Context) error {
 			what, err := argument(c, "'#N' or path")
 			if err != nil {
 				return err
 			}
-			r, name, size, err := openRemote(c, connect(c), what)
+			cl := connect(c)
+			if !strings.HasPrefix(what, "#") {
+				info, err := cl.StatFile(c.Context, c.String("chat"), what)
+				if err != nil {
+					return err
+				}
+				if info.Dir {
+					return getTree(c, cl, what)
+				}
+			}
+			r, name, size, err := openRemote(c, cl, what)
 			if err != nil {
 				return err
 			}
@@ -184,13 +198,17 @@ func lsCommand() *cli.Command {
 			if wantJSON(c) {
 				return printList(c, files)
 			}
-			t := newTable(c.App.Writer, "MODE", "SIZE", "MODIFIED", "PATH")
-			for _, f := range files {
-				t.row(f.Mode, humanize.IBytes(uint64(f.Size)), f.Modified.Local().Format("2006-01-02 15:04:05"), printable(f.Path))
-			}
-			return t.flush()
+			return printFiles(c, files)
 		},
 	})
+}
+
+func printFiles(c *cli.Context, files []api.FileInfo) error {
+	t := newTable(c.App.Writer, "MODE", "SIZE", "MODIFIED", "PATH")
+	for _, f := range files {
+		t.row(f.Mode, humanize.IBytes(uint64(f.Size)), f.Modified.Local().Format("2006-01-02 15:04:05"), printable(f.Path))
+	}
+	return t.flush()
 }
 
 func rmCommand() *cli.Command {

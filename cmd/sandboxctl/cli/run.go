@@ -34,7 +34,7 @@ func runCommand() *cli.Command {
 			chatFlag(),
 			&cli.StringFlag{Name: "python", Aliases: []string{"c"}, Usage: "run this Python `SOURCE`"},
 			&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "run the Python `SCRIPT` of this host; - reads it from stdin"},
-			&cli.StringSliceFlag{Name: "in", Usage: "put a `FILE` of this host, or the cell '#N', under /inputs"},
+			&cli.StringSliceFlag{Name: "in", Usage: "put a `FILE` or directory of this host, or the cell '#N', under /inputs"},
 			&cli.StringSliceFlag{Name: "env", Usage: "add `KEY=VALUE` to the environment"},
 			&cli.StringFlag{Name: "dir", Usage: "working `DIRECTORY` in the sandbox", DefaultText: "/workspace"},
 			&cli.StringFlag{Name: "timeout", Usage: "end it after this `DURATION`, at most 10m", DefaultText: "5m"},
@@ -170,7 +170,7 @@ func putInputs(c *cli.Context, cl *client.Client, chat string) ([]string, error)
 			inputs = append(inputs, in)
 			name = cell.File.Name
 		} else {
-			if err := checkInput(in); err != nil {
+			if err := checkInput(in); err != nil && !isDir(in) {
 				return nil, err
 			}
 			inputs, files = append(inputs, name), append(files, in)
@@ -181,7 +181,7 @@ func putInputs(c *cli.Context, cl *client.Client, chat string) ([]string, error)
 		seen[name] = in
 	}
 	for _, path := range files {
-		if _, err := putOne(c, cl, chat, path, "/inputs/"+filepath.Base(path)); err != nil {
+		if _, err := putAny(c, cl, chat, path, "/inputs/"+filepath.Base(path), true); err != nil {
 			return nil, err
 		}
 	}
@@ -195,6 +195,14 @@ func findCell(c *cli.Context, cl *client.Client, chat, name string) (api.Cell, e
 		return api.Cell{}, usagef("%q is not a cell: write it as '#3'", name)
 	}
 	return cl.Cell(c.Context, chat, n)
+}
+
+// putAny sends a file or a directory of this host.
+func putAny(c *cli.Context, cl *client.Client, chat, from, to string, replace bool) (api.FileInfo, error) {
+	if isDir(from) {
+		return putTree(c, cl, chat, from, to, replace)
+	}
+	return putOne(c, cl, chat, from, to)
 }
 
 func putOne(c *cli.Context, cl *client.Client, chat, from, to string) (api.FileInfo, error) {
