@@ -24,6 +24,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -148,13 +149,37 @@ func (m *Manager) check() error {
 	if st.Mode()&0o001 == 0 || !st.Mode().IsRegular() {
 		return fmt.Errorf("set up the gate: %s is not a program that uid %d may run", m.cfg.Binary, m.cfg.UID)
 	}
-	if err := unix.Access("/dev/net/tun", unix.R_OK|unix.W_OK); err != nil {
-		return fmt.Errorf("set up the gate: open /dev/net/tun (is the tun module loaded, and the daemon root?): %w", err)
-	}
-	if _, err := inNewNamespace("", func() error { return nil }); err != nil {
-		return fmt.Errorf("set up the gate: make a network namespace (the daemon needs CAP_SYS_ADMIN and CAP_NET_ADMIN): %w", err)
+	if err := tryNetwork(); err != nil {
+		return fmt.Errorf("set up the gate: %w: sandboxes would have no network but the host's, so the daemon does not start", err)
 	}
 	return nil
+}
+
+// tryNetwork makes what each sandbox gets, a namespace with a TAP, in a
+// namespace that goes with it. Its errors say what is missing.
+func tryNetwork() error {
+	entered := false
+	_, err := inNewNamespace("", func() (err error) {
+		entered = true
+		tap, err := openTAP()
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, removeTAP(), tap.Close()) }()
+		return errors.Join(loopbackUp(), configureLink())
+	})
+	var remedy string
+	switch {
+	case err == nil:
+		return nil
+	case !entered:
+		remedy = "run the daemon as root with CAP_SYS_ADMIN, and in a container allow it to unshare network namespaces"
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
+		remedy = "load the tun module (modprobe tun), and in a container pass /dev/net/tun to it"
+	default:
+		remedy = "run the daemon as root with CAP_NET_ADMIN, and in a container or unit allow it the device /dev/net/tun"
+	}
+	return fmt.Errorf("%w (%s)", err, remedy)
 }
 
 // Close lets go of every network without ending it: gates live on, and a

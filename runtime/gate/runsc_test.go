@@ -50,6 +50,7 @@ type guest struct {
 type ask struct {
 	Do, Net, Addr, Send, Keep string
 	Count                     int64
+	Frames                    [][]byte
 }
 
 type told struct {
@@ -82,7 +83,7 @@ func (w *world) boot(a sandbox.Attachment) *guest {
 	rootfs := filepath.Join(dir, "rootfs")
 	w.must(os.MkdirAll(rootfs, 0o755))
 	build(t, filepath.Join(rootfs, "probe"), "mediasandbox/runtime/gate/internal/probe")
-	caps := []string{"CAP_NET_RAW"}
+	caps := []string{"CAP_NET_RAW", "CAP_NET_ADMIN"} // more than the product gives
 	spec := specs.Spec{
 		Version: "1.0.0",
 		Process: &specs.Process{
@@ -101,7 +102,7 @@ func (w *world) boot(a sandbox.Attachment) *guest {
 	w.must(err)
 	w.must(os.WriteFile(filepath.Join(dir, "config.json"), b, 0o600))
 	id := strings.ToLower(filepath.Base(a.Namespace))
-	flags := []string{"--root", filepath.Join(dir, "state"), "--platform=systrap", "--network=sandbox", "--net-raw", "--ignore-cgroups"}
+	flags := []string{"--root", filepath.Join(dir, "state"), "--platform=systrap", "--network=sandbox", "--net-raw", "--allow-packet-socket-write", "--ignore-cgroups"}
 	cmd := exec.Command(runsc, append(flags, "run", "--bundle", dir, id)...)
 	cmd.Stderr = testWriter{t}
 	in, err := cmd.StdinPipe()

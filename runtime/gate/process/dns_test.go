@@ -125,6 +125,7 @@ func TestFilter(t *testing.T) {
 		{"the host", dns.TypeA, ok, []string{"x. 1 IN A 192.0.2.2"}, nil, dns.RcodeNameError, []string{"host"}},
 		{"mixed", dns.TypeA, ok, []string{"x. 1 IN A 10.0.0.1", "x. 1 IN A 1.1.1.1"}, []string{"1.1.1.1"}, ok, []string{"private"}},
 		{"an address where none was asked for", dns.TypeTXT, ok, []string{"x. 1 IN TXT hi", "x. 1 IN A 10.0.0.1"}, nil, dns.RcodeNameError, []string{"private"}},
+		{"no address in it", dns.TypeA, ok, []string{"x. 1 IN A"}, nil, ok, nil},
 		{"ipv6", dns.TypeAAAA, ok, []string{"x. 1 IN AAAA 2606:4700::1111"}, nil, ok, nil},
 		{"ipv6 inside", dns.TypeAAAA, ok, []string{"x. 1 IN AAAA fe80::1"}, nil, ok, nil},
 		{"hints", dns.TypeA, ok, []string{"x. 1 IN HTTPS 1 . ipv4hint=10.0.0.1", "x. 1 IN A 1.1.1.1"}, []string{"1.1.1.1"}, ok, nil},
@@ -209,12 +210,24 @@ func TestAnsweredBy(t *testing.T) {
 func FuzzDNS(f *testing.F) {
 	reply := new(dns.Msg).SetReply(question("x.", dns.TypeA))
 	reply.Answer = records(f, "x. 1 IN CNAME y.", "y. 1 IN A 10.0.0.1", "y. 1 IN A 1.1.1.1", "y. 1 IN AAAA ::1", "y. 1 IN HTTPS 1 . ipv4hint=10.0.0.1")
-	f.Add(packed(f, question("x.", dns.TypeA)), packed(f, reply))
-	f.Add(packed(f, question("1.0.0.10.in-addr.arpa.", dns.TypePTR)), packed(f, reply))
-	f.Add(packed(f, question("x.", dns.TypeTXT, func(m *dns.Msg) { m.SetEdns0(1232, true) })), packed(f, reply))
-	f.Fuzz(func(t *testing.T, raw, answer []byte) {
+	f.Add(packed(f, question("x.", dns.TypeA)), packed(f, reply), false)
+	f.Add(packed(f, question("1.0.0.10.in-addr.arpa.", dns.TypePTR)), packed(f, reply), false)
+	f.Add(packed(f, question("x.", dns.TypeTXT, func(m *dns.Msg) { m.SetEdns0(1232, true) })), packed(f, reply), false)
+	f.Add(packed(f, question("A.tEst.", dns.TypeA)), packed(f, reply), true)
+	f.Add(packed(f, question("a.test.evil.", dns.TypeTXT)), packed(f, reply), true)
+	list := open
+	list.Mode = sandbox.NetworkAllowlist
+	list.Rules = []sandbox.NetworkRule{{Allow: true, Name: "*.test"}}
+	f.Fuzz(func(t *testing.T, raw, answer []byte, listed bool) {
+		open := open
+		if listed {
+			open = list
+		}
 		q, m := readQuery(raw, open)
 		if q != nil && m == nil {
+			if listed && !strings.HasSuffix(strings.ToLower(q.question.Name), ".test.") {
+				t.Fatalf("%q is asked for, and is on no list", q.question.Name)
+			}
 			if strings.Contains(q.question.Name, `\`) {
 				t.Fatalf("%q is asked for", q.question.Name)
 			}
@@ -234,7 +247,7 @@ func FuzzDNS(f *testing.F) {
 				if !isA {
 					continue
 				}
-				if addr, ok := netip.AddrFromSlice(a.A); !ok || !open.Address(addr.Unmap()).Allow {
+				if addr, ok := netip.AddrFromSlice(a.A); !ok || !open.Could(policy.Flow{Name: q.name, Addr: addr.Unmap()}).Allow {
 					t.Fatalf("a denied address is handed out: %v", rr)
 				}
 			}

@@ -168,7 +168,10 @@ func (q *query) filter(from *dns.Msg, p policy.Policy) *dns.Msg {
 		case *dns.AAAA:
 			continue
 		case *dns.A:
-			addr, _ := netip.AddrFromSlice(rr.A)
+			addr, ok := netip.AddrFromSlice(rr.A)
+			if !ok {
+				continue // a record without its address
+			}
 			addr = addr.Unmap()
 			if v := p.Could(policy.Flow{Name: q.name, Addr: addr}); !v.Allow {
 				q.refused = append(q.refused, refusedName{addr, v.Rule})

@@ -21,6 +21,7 @@ type Request struct {
 	// Do is "tcp", "udp", "lookup", "ping", "send", "fetch", "push" or
 	// "connect". TCP connections stay open under Keep, and "send" uses them.
 	// "fetch" and "push" move Count bytes; "connect" connects Count times.
+	// What else there is, hostile.go has.
 	Do   string
 	Net  string
 	Addr string
@@ -28,6 +29,8 @@ type Request struct {
 	Keep string
 
 	Count int64
+	// Frames are what "frames" sends.
+	Frames [][]byte
 }
 
 // Reply is what came of it.
@@ -45,6 +48,7 @@ var kept = map[string]net.Conn{}
 
 func main() {
 	in := bufio.NewScanner(os.Stdin)
+	in.Buffer(nil, 32<<20)
 	out := json.NewEncoder(os.Stdout)
 	for in.Scan() {
 		var req Request
@@ -106,6 +110,9 @@ func do(req Request) (string, error) {
 			}
 		}
 		return "", nil
+	}
+	if got, ok, err := hostile(req); ok {
+		return got, err
 	}
 	return "", fmt.Errorf("unknown request %q", req.Do)
 }
