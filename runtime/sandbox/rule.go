@@ -15,8 +15,8 @@ import (
 //
 //	allow|deny [tcp|udp] TARGET[:PORT[-PORT]]
 //
-// TARGET is a name (pypi.org), all names below one (*.pypi.org, which is not
-// pypi.org itself), an address, a CIDR, or * for everything. IPv6 stands in
+// TARGET is a name (example.org), all names below one (*.example.org, which is not
+// example.org itself), an address, a CIDR, or * for everything. IPv6 stands in
 // brackets where a port follows: [2001:db8::/32]:443.
 type NetworkRule struct {
 	Allow bool

@@ -20,7 +20,7 @@ func netCommand() *cli.Command {
 			"below it, an address, a CIDR, or * for everything. The first rule that matches counts; the mode\n" +
 			"decides the rest. A chat narrows what the host's operator allows and never widens it.\n\n" + examples(
 			`sandboxctl net show --chat spring`,
-			`sandboxctl net set --mode allowlist --rule 'allow tcp pypi.org:443' --rule 'allow tcp *.pythonhosted.org:443'`,
+			`sandboxctl net set --mode allowlist --rule 'allow tcp example.org:443' --rule 'allow tcp *.example.org:443'`,
 			`sandboxctl net flows`,
 			`sandboxctl net test 10.1.2.3:443`),
 		Flags:  []cli.Flag{chatFlag(), jsonFlag()},
@@ -58,7 +58,7 @@ func netCommand() *cli.Command {
 			verb(&cli.Command{
 				Name: "test", Usage: "say what would become of a flow, and why; nothing is sent", ArgsUsage: "HOST[:PORT]",
 				Description: "The port is 443 if none is given. It exits with 1 when the flow would be refused.\n\n" + examples(
-					`sandboxctl net test pypi.org`, `sandboxctl net test 169.254.169.254:80`, `sandboxctl net test --udp '[2001:db8::1]:53'`),
+					`sandboxctl net test example.org`, `sandboxctl net test 169.254.169.254:80`, `sandboxctl net test --udp '[2001:db8::1]:53'`),
 				Flags:  []cli.Flag{chatFlag(), jsonFlag(), &cli.BoolFlag{Name: "udp", Usage: "a UDP flow, not TCP", DisableDefaultText: true}},
 				Action: testNet,
 			}),

@@ -92,11 +92,11 @@ func TestRules(t *testing.T) {
 			{"10.1.2.3", 443, "", "private"}, {"1.1.1.1", 25, "", "smtp"}, {"8.8.8.8", 53, "", "operator: deny 8.8.8.8"}, {"9.9.9.9", 53, "", "chat: deny 9.9.9.9"},
 			{"10.2.0.1", 443, "", "+operator: allow tcp 10.2.0.0/16:443"}, {"1.1.1.1", 80, "", "+chat: allow *"},
 		}},
-		{"a chat's allowlist", allowlist, "", []string{"deny evil.pypi.test", "allow tcp *.pypi.test:443", "allow 203.0.113.0/24"}, []string{"deny tcp b.pypi.test:443"}, []ask{
-			{"9.9.9.9", 443, "a.pypi.test", "+chat: allow tcp *.pypi.test:443"}, {"9.9.9.9", 443, "x.a.pypi.test", "+chat: allow tcp *.pypi.test:443"},
-			{"9.9.9.9", 443, "pypi.test", "mode-allowlist"}, {"9.9.9.9", 443, "notpypi.test", "mode-allowlist"}, {"9.9.9.9", 443, "a.pypi.test.evil.test", "mode-allowlist"},
-			{"9.9.9.9", 80, "a.pypi.test", "mode-allowlist"}, {"9.9.9.9", 443, "evil.pypi.test", "chat: deny evil.pypi.test"}, {"9.9.9.9", 443, "b.pypi.test", "operator: deny tcp b.pypi.test:443"},
-			{"9.9.9.9", 443, "", "mode-allowlist"}, {"203.0.113.1", 22, "", "+chat: allow 203.0.113.0/24"}, {"10.0.0.1", 443, "a.pypi.test", "private"}, {"127.0.0.1", 443, "a.pypi.test", "loopback"},
+		{"a chat's allowlist", allowlist, "", []string{"deny evil.pkg.test", "allow tcp *.pkg.test:443", "allow 203.0.113.0/24"}, []string{"deny tcp b.pkg.test:443"}, []ask{
+			{"9.9.9.9", 443, "a.pkg.test", "+chat: allow tcp *.pkg.test:443"}, {"9.9.9.9", 443, "x.a.pkg.test", "+chat: allow tcp *.pkg.test:443"},
+			{"9.9.9.9", 443, "pkg.test", "mode-allowlist"}, {"9.9.9.9", 443, "notpkg.test", "mode-allowlist"}, {"9.9.9.9", 443, "a.pkg.test.evil.test", "mode-allowlist"},
+			{"9.9.9.9", 80, "a.pkg.test", "mode-allowlist"}, {"9.9.9.9", 443, "evil.pkg.test", "chat: deny evil.pkg.test"}, {"9.9.9.9", 443, "b.pkg.test", "operator: deny tcp b.pkg.test:443"},
+			{"9.9.9.9", 443, "", "mode-allowlist"}, {"203.0.113.1", 22, "", "+chat: allow 203.0.113.0/24"}, {"10.0.0.1", 443, "a.pkg.test", "private"}, {"127.0.0.1", 443, "a.pkg.test", "loopback"},
 		}},
 		{"an operator's allowlist", public1, allowlist, []string{"deny tcp *:80"}, []string{"allow *.debian.test", "allow tcp 1.1.1.1:80"}, []ask{
 			{"9.9.9.9", 443, "ftp.debian.test", "+operator: allow *.debian.test"}, {"9.9.9.9", 80, "ftp.debian.test", "chat: deny tcp *:80"},
