@@ -228,7 +228,7 @@ func (d *Daemon) newEngine(ctx context.Context, st *store.Store, run *runsc.Runt
 	}
 	d.engine, err = session.New(ctx, session.Config{
 		Store: st, Runtime: run, Disks: d.disks, Blobs: blobs, DirectURLs: direct, Spool: spool, ClosedFiles: closedFiles, Skills: skills.CopyTo, StateDir: d.cfg.Paths.StateDir,
-		Version: version.String(), KeptInputs: int64(l.KeptInputs), Retention: d.cfg.Store.Retention, StableURLs: d.cfg.Store.S3.PublicBaseURL != "",
+		Version: version.String(), KeptInputs: int64(l.KeptInputs), MaxDownload: int64(l.Download), Retention: d.cfg.Store.Retention, StableURLs: d.cfg.Store.S3.PublicBaseURL != "",
 		Image: image.Path, ImageDigest: image.Manifest.Image.SHA256, Env: image.Manifest.Environment,
 		Limits: sandbox.Limits{
 			MemoryBytes: int64(l.Memory), CPUs: l.CPUs, PIDs: l.PIDs, OverlayBytes: int64(l.Overlay),

@@ -138,7 +138,7 @@ type NewCommand struct {
 	Stream  bool              `json:"stream_stdin,omitempty" doc:"Input is sent to the command's stdin route instead."`
 	TTY     *TTY              `json:"tty,omitempty" doc:"Run it on a terminal of this size. Its output comes as stdout; input is streamed."`
 	Keep    bool              `json:"keep_background,omitempty" doc:"Processes that the main one leaves behind live on in the sandbox; what they print from 1 s after its end on is thrown away. Without it they are killed. Not with tty."`
-	Inputs  []string          `json:"inputs,omitempty" doc:"Names below /inputs that it works on, and #ordinal for cells to put there."`
+	Inputs  []string          `json:"inputs,omitempty" doc:"Names below /inputs that it works on, #ordinal for cells to put there, and URLs to download there, in the sandbox and through its gate."`
 }
 
 // TTY is a terminal's size in characters.
@@ -149,35 +149,36 @@ type TTY struct {
 
 // Command is one process tree run in a sandbox.
 type Command struct {
-	Type       string     `json:"type" enum:"command"`
-	ID         string     `json:"id"`
-	Chat       string     `json:"chat"`
-	Argv       []string   `json:"argv,omitempty"`
-	Shell      string     `json:"shell,omitempty"`
-	Python     string     `json:"python,omitempty"`
-	Script     string     `json:"script,omitempty"`
-	Args       []string   `json:"args,omitempty"`
-	Dir        string     `json:"dir"`
-	TTY        bool       `json:"tty,omitempty"`
-	Label      string     `json:"label,omitempty"`
-	Kind       Pill       `json:"kind,omitempty"`
-	Inputs     []string   `json:"inputs,omitempty"`
-	Turn       string     `json:"turn" doc:"In which it was started."`
-	Left       float64    `json:"turn_left_seconds" doc:"Of the open turn's budget."`
-	Continues  bool       `json:"continues,omitempty" doc:"The wait ended before the command did; wait for it in the next turn."`
-	Place      int        `json:"queue_place,omitempty" doc:"While queued behind the chat's other commands: 1 is next."`
-	State      State      `json:"state"`
-	ExitCode   *int       `json:"exit_code,omitempty" doc:"Of the main process; absent when a signal ended it or it did not end by itself."`
-	Signal     int        `json:"signal,omitempty" doc:"That ended the main process."`
-	Reason     string     `json:"reason,omitempty" doc:"Why it ended in this state, for people."`
-	Keep       bool       `json:"keep_background,omitempty"`
-	Background int        `json:"background_processes,omitempty" doc:"How many processes the main one left behind: killed, or living on with keep_background."`
-	Timeout    float64    `json:"timeout_seconds"`
-	CreatedAt  time.Time  `json:"created_at"`
-	StartedAt  *time.Time `json:"started_at,omitempty"`
-	EndedAt    *time.Time `json:"ended_at,omitempty"`
-	Stdout     Output     `json:"stdout"`
-	Stderr     Output     `json:"stderr"`
+	Type       string      `json:"type" enum:"command"`
+	ID         string      `json:"id"`
+	Chat       string      `json:"chat"`
+	Argv       []string    `json:"argv,omitempty"`
+	Shell      string      `json:"shell,omitempty"`
+	Python     string      `json:"python,omitempty"`
+	Script     string      `json:"script,omitempty"`
+	Args       []string    `json:"args,omitempty"`
+	Dir        string      `json:"dir"`
+	TTY        bool        `json:"tty,omitempty"`
+	Label      string      `json:"label,omitempty"`
+	Kind       Pill        `json:"kind,omitempty"`
+	Inputs     []string    `json:"inputs,omitempty"`
+	InputFiles []InputFile `json:"input_files,omitempty" doc:"What the inputs were, once it has started."`
+	Turn       string      `json:"turn" doc:"In which it was started."`
+	Left       float64     `json:"turn_left_seconds" doc:"Of the open turn's budget."`
+	Continues  bool        `json:"continues,omitempty" doc:"The wait ended before the command did; wait for it in the next turn."`
+	Place      int         `json:"queue_place,omitempty" doc:"While queued behind the chat's other commands: 1 is next."`
+	State      State       `json:"state"`
+	ExitCode   *int        `json:"exit_code,omitempty" doc:"Of the main process; absent when a signal ended it or it did not end by itself."`
+	Signal     int         `json:"signal,omitempty" doc:"That ended the main process."`
+	Reason     string      `json:"reason,omitempty" doc:"Why it ended in this state, for people."`
+	Keep       bool        `json:"keep_background,omitempty"`
+	Background int         `json:"background_processes,omitempty" doc:"How many processes the main one left behind: killed, or living on with keep_background."`
+	Timeout    float64     `json:"timeout_seconds"`
+	CreatedAt  time.Time   `json:"created_at"`
+	StartedAt  *time.Time  `json:"started_at,omitempty"`
+	EndedAt    *time.Time  `json:"ended_at,omitempty"`
+	Stdout     Output      `json:"stdout"`
+	Stderr     Output      `json:"stderr"`
 	// Fresh is set when the command began in a new sandbox, although the chat
 	// had one before: its files are gone.
 	FilesLost bool   `json:"files_lost,omitempty" doc:"The chat's earlier sandbox, with its files, was gone when this command started."`
@@ -246,13 +247,22 @@ type File struct {
 
 // Event is something that happened in a chat.
 type Event struct {
-	ID      uint64          `json:"id" doc:"Rises by one within a chat; give it as Last-Event-ID to go on after it."`
-	Type    EventType       `json:"type"`
-	Time    time.Time       `json:"time"`
-	Command *Command        `json:"command,omitempty"`
-	Cell    *Cell           `json:"cell,omitempty"`
-	Message string          `json:"message,omitempty"`
-	Refusal *NetworkRefusal `json:"refusal,omitempty" doc:"Of network.refused."`
+	ID       uint64          `json:"id" doc:"Rises by one within a chat; give it as Last-Event-ID to go on after it."`
+	Type     EventType       `json:"type"`
+	Time     time.Time       `json:"time"`
+	Command  *Command        `json:"command,omitempty"`
+	Cell     *Cell           `json:"cell,omitempty"`
+	Message  string          `json:"message,omitempty"`
+	Refusal  *NetworkRefusal `json:"refusal,omitempty" doc:"Of network.refused."`
+	Progress *Progress       `json:"progress,omitempty" doc:"Of input.progress."`
+}
+
+// Progress says how far the download of an input is.
+type Progress struct {
+	Command string `json:"command"`
+	Input   string `json:"input" doc:"Name below /inputs."`
+	Bytes   int64  `json:"bytes"`
+	Total   int64  `json:"total,omitempty" doc:"Absent when the server does not say."`
 }
 
 // EventType names what happened.
@@ -260,11 +270,13 @@ type EventType string
 
 // The event types.
 const (
-	EventCommandState   EventType = "command.state"
-	EventCellPending    EventType = "cell.pending"
-	EventCellPublished  EventType = "cell.published"
-	EventCellLost       EventType = "cell.lost"
-	EventCellExpired    EventType = "cell.expired"
+	EventCommandState  EventType = "command.state"
+	EventCellPending   EventType = "cell.pending"
+	EventCellPublished EventType = "cell.published"
+	EventCellLost      EventType = "cell.lost"
+	EventCellExpired   EventType = "cell.expired"
+	// EventInputProgress tells how far a download is, every few seconds.
+	EventInputProgress  EventType = "input.progress"
 	EventTurnOpened     EventType = "turn.opened"
 	EventSandboxStarted EventType = "sandbox.started"
 	EventSandboxEnded   EventType = "sandbox.ended"

@@ -33,6 +33,7 @@ type InputFile struct {
 	Digest
 	ContentType string `json:"content_type" doc:"From the content."`
 	Cell        int    `json:"cell,omitempty" doc:"Ordinal of the cell it was copied from."`
+	URL         string `json:"url,omitempty" doc:"Where it was downloaded from."`
 	Kept        bool   `json:"kept,omitempty" doc:"Whether its bytes are still there for a replay."`
 }
 

@@ -55,8 +55,10 @@ type Limits struct {
 	Disk    Size    `toml:"disk"`
 	Output  Size    `toml:"output"`
 	// KeptInputs bounds the copies of inputs that a chat keeps for replays.
-	KeptInputs Size     `toml:"kept_inputs"`
-	IdleLife   Duration `toml:"idle_life"`
+	KeptInputs Size `toml:"kept_inputs"`
+	// Download bounds an input that is downloaded.
+	Download Size     `toml:"download"`
+	IdleLife Duration `toml:"idle_life"`
 	// Timeout and MaxTimeout are a command's, TurnBudget is a turn's.
 	Timeout    Duration `toml:"timeout"`
 	MaxTimeout Duration `toml:"max_timeout"`
@@ -155,7 +157,7 @@ func Default() Config {
 			Socket:   api.DefaultSocket,
 		},
 		Limits: Limits{
-			Memory: 4 << 30, CPUs: 2, PIDs: 1024, Overlay: 8 << 30, Disk: 8 << 30, Output: 16 << 20, KeptInputs: 4 << 30,
+			Memory: 4 << 30, CPUs: 2, PIDs: 1024, Overlay: 8 << 30, Disk: 8 << 30, Output: 16 << 20, KeptInputs: 4 << 30, Download: 2 << 30,
 			IdleLife: Duration(5 * time.Minute), Pool: 1,
 			Timeout: Duration(api.DefaultTimeout), MaxTimeout: Duration(api.MaxTimeout), TurnBudget: Duration(api.TurnBudget),
 			Running: api.MaxRunning, WarmPython: true, Sandboxes: 64, AccountSandboxes: 32,
@@ -229,6 +231,7 @@ func (c Config) Validate() error {
 	check(l.Overlay >= 64<<20, "limits.overlay is %s, it must be at least 64 MiB", humanize.IBytes(uint64(l.Overlay)))
 	check(l.Disk >= 64<<20, "limits.disk is %s, it must be at least 64 MiB", humanize.IBytes(uint64(l.Disk)))
 	check(l.Output >= 64<<10, "limits.output is %s, it must be at least 64 KiB", humanize.IBytes(uint64(l.Output)))
+	check(l.Download >= 0, "limits.download is %d, it must not be below 0", l.Download)
 	check(l.KeptInputs >= 0, "limits.kept_inputs is %d, it must not be below 0", l.KeptInputs)
 	check(l.IdleLife >= Duration(time.Second), "limits.idle_life is %s, it must be at least 1s", time.Duration(l.IdleLife))
 	check(l.MaxTimeout >= Duration(time.Second), "limits.max_timeout is %s, it must be at least 1s", time.Duration(l.MaxTimeout))

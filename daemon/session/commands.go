@@ -32,7 +32,7 @@ func (e *Engine) StartCommand(ctx context.Context, key ChatKey, req api.NewComma
 	if err != nil {
 		return api.Command{}, err
 	}
-	if err := e.checkCells(key, req.Inputs); err != nil {
+	if err := e.checkInputs(key, req.Inputs); err != nil {
 		return api.Command{}, err
 	}
 	r, err := e.newRunning(rec)
@@ -254,6 +254,7 @@ func (e *Engine) wireCommand(chat ChatRecord, rec CommandRecord, cells []CellRec
 	if chat.Turn != nil {
 		c.Left = chat.Turn.left(now()).Seconds()
 	}
+	c.InputFiles = inputFiles(rec)
 	for _, cell := range cells {
 		if cell.Command == c.ID && !cell.gone(now()) {
 			c.Cells = append(c.Cells, e.wireCell(cell))

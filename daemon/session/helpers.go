@@ -22,12 +22,14 @@ type helper struct {
 	source []byte
 	args   []string
 	stdin  io.Reader
+	// said, if set, hears what it prints as it comes.
+	said io.Writer
 }
 
 // ask runs a helper to its end and returns what it printed.
 func (e *Engine) ask(ctx context.Context, handle sandbox.Handle, h helper) ([]byte, error) {
 	id := newID(h.name + "-")
-	sink := &memorySink{}
+	sink := &memorySink{tee: h.said}
 	cmd := e.guestCommand(CommandRecord{Command: api.Command{
 		ID: id, Dir: "/", Python: string(h.source), Script: h.name + ".py", Args: h.args,
 	}}, sink)
@@ -50,7 +52,11 @@ func (e *Engine) ask(ctx context.Context, handle sandbox.Handle, h helper) ([]by
 }
 
 // memorySink keeps a bounded amount of output; more is dropped.
-type memorySink struct{ out, err bytes.Buffer }
+type memorySink struct {
+	out, err bytes.Buffer
+	// tee, if set, gets what comes on stdout too, all of it.
+	tee io.Writer
+}
 
 // Write implements sandbox.Sink.
 func (m *memorySink) Write(s sandbox.Stream, _ int64, data []byte) error {
@@ -59,6 +65,10 @@ func (m *memorySink) Write(s sandbox.Stream, _ int64, data []byte) error {
 		buf = &m.err
 	}
 	buf.Write(data[:min(len(data), maxHelperOutput-buf.Len())])
+	if s == sandbox.Stdout && m.tee != nil {
+		_, err := m.tee.Write(data)
+		return err
+	}
 	return nil
 }
 

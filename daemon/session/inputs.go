@@ -17,51 +17,62 @@ import (
 )
 
 // placeInputs makes sure that what a command names as inputs is below /inputs.
-// '#N' is copied there from the store.
+// '#N' is copied there from the store, a URL is downloaded.
 func (e *Engine) placeInputs(ctx context.Context, l *live, rec CommandRecord) error {
 	for _, name := range rec.Inputs {
-		number, isCell := strings.CutPrefix(name, "#")
-		if !isCell {
-			l.mu.Lock()
-			_, ok := l.record.Inputs[name]
-			l.mu.Unlock()
-			if !ok {
-				return api.Errorf(api.CodeFileNotFound, "there is no input %q in the sandbox", name).
-					WithHint("put it there first: `sandboxctl put FILE`")
-			}
-			continue
+		var err error
+		switch {
+		case isURL(name):
+			err = e.placeURL(ctx, l, rec, name)
+		case strings.HasPrefix(name, "#"):
+			err = e.placeCell(ctx, l, rec.Key(), name)
+		case !l.hasInput(name):
+			err = api.Errorf(api.CodeFileNotFound, "there is no input %q in the sandbox", name).
+				WithHint("put it there first: `sandboxctl put FILE`")
 		}
-		n, err := strconv.Atoi(number)
 		if err != nil {
-			return api.Errorf(api.CodeInvalid, "input %q is no cell: write it as #3", name)
-		}
-		if err := e.placeCell(ctx, l, rec.Key(), n); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// checkCells refuses inputs that name cells which are not there.
-func (e *Engine) checkCells(k ChatKey, inputs []string) error {
+// checkInputs refuses inputs that name cells which are not there, and URLs that
+// are none.
+func (e *Engine) checkInputs(k ChatKey, inputs []string) error {
 	for _, name := range inputs {
-		number, isCell := strings.CutPrefix(name, "#")
-		if !isCell {
-			continue
+		var err error
+		switch {
+		case isURL(name):
+			_, err = urlName(name)
+		case strings.HasPrefix(name, "#"):
+			var n int
+			if n, err = cellNumber(name); err == nil {
+				_, err = e.cellRecord(k, n)
+			}
 		}
-		n, err := strconv.Atoi(number)
 		if err != nil {
-			return api.Errorf(api.CodeInvalid, "input %q is no cell: write it as #3", name)
-		}
-		if _, err := e.cellRecord(k, n); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// cellNumber reads '#N'.
+func cellNumber(name string) (int, error) {
+	n, err := strconv.Atoi(strings.TrimPrefix(name, "#"))
+	if err != nil {
+		return 0, api.Errorf(api.CodeInvalid, "input %q is no cell: write it as #3", name)
+	}
+	return n, nil
 }
 
 // placeCell copies a cell's file below /inputs under its own name.
-func (e *Engine) placeCell(ctx context.Context, l *live, k ChatKey, ordinal int) error {
+func (e *Engine) placeCell(ctx context.Context, l *live, k ChatKey, number string) error {
+	ordinal, err := cellNumber(number)
+	if err != nil {
+		return err
+	}
 	name, r, err := e.inputFromCell(ctx, k, ordinal)
 	if err != nil {
 		return err
@@ -74,6 +85,13 @@ func (e *Engine) placeCell(ctx context.Context, l *live, k ChatKey, ordinal int)
 	in.Cell = ordinal
 	l.setInput(at, in)
 	return nil
+}
+
+func (l *live) hasInput(name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, ok := l.record.Inputs[name]
+	return ok
 }
 
 // setInput notes what is at a location, if that is below /inputs.

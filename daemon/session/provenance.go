@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strconv"
 
 	"mediasandbox/daemon/api"
 )
@@ -71,6 +72,28 @@ func (e *Engine) makerOf(k ChatKey, ordinal int) (CellRecord, CommandRecord, err
 	return cell, cmd, err
 }
 
+// inputFiles describes what a command named as inputs.
+func inputFiles(rec CommandRecord) []api.InputFile {
+	if rec.Made == nil || len(rec.Inputs) == 0 {
+		return nil
+	}
+	var files []api.InputFile
+	for _, name := range slices.Sorted(maps.Keys(rec.Made.Inputs)) {
+		in := rec.Made.Inputs[name]
+		named := func(input string) bool { return input == name || input == in.URL || input == "#"+strconv.Itoa(in.Cell) }
+		if slices.ContainsFunc(rec.Inputs, named) {
+			files = append(files, in.describe(name))
+		}
+	}
+	return files
+}
+
+func (in Input) describe(name string) api.InputFile {
+	return api.InputFile{
+		Name: name, Digest: api.Digest{SHA256: in.SHA256, Size: in.Size}, ContentType: in.ContentType, Cell: in.Cell, URL: in.URL,
+	}
+}
+
 func (e *Engine) provenance(cmd CommandRecord) api.Provenance {
 	m := cmd.Made
 	p := api.Provenance{
@@ -80,10 +103,9 @@ func (e *Engine) provenance(cmd CommandRecord) api.Provenance {
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Inputs)) {
 		in := m.Inputs[name]
-		p.Inputs = append(p.Inputs, api.InputFile{
-			Name: name, Digest: api.Digest{SHA256: in.SHA256, Size: in.Size}, ContentType: in.ContentType, Cell: in.Cell,
-			Kept: e.inputs.has(cmd.Key(), in.SHA256),
-		})
+		file := in.describe(name)
+		file.Kept = e.inputs.has(cmd.Key(), in.SHA256)
+		p.Inputs = append(p.Inputs, file)
 	}
 	return p
 }

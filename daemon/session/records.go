@@ -86,6 +86,8 @@ type Input struct {
 	SHA256      string `json:"sha256"`
 	Size        int64  `json:"size"`
 	ContentType string `json:"content_type"`
+	// URL is where it was downloaded from.
+	URL string `json:"url,omitempty"`
 	// Cell is the ordinal of the cell that it was copied from.
 	Cell int `json:"cell,omitempty"`
 }

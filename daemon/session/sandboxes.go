@@ -225,6 +225,16 @@ func (e *Engine) leave(l *live, user string) error {
 
 // idleOut ends a sandbox that nobody has used for its idle life.
 func (e *Engine) idleOut(l *live) {
+	e.mu.Lock()
+	closing := e.closing
+	if !closing {
+		e.work.Add(1) // Close waits for what is under way
+	}
+	e.mu.Unlock()
+	if closing {
+		return
+	}
+	defer e.work.Done()
 	l.mu.Lock()
 	busy := len(l.running) > 0 || l.ended
 	l.mu.Unlock()

@@ -53,6 +53,8 @@ type Config struct {
 	// KeptInputs bounds the copies of inputs that each chat keeps for replays,
 	// in bytes.
 	KeptInputs int64
+	// MaxDownload bounds an input that is downloaded, in bytes.
+	MaxDownload int64
 	// Limits of one sandbox.
 	Limits  sandbox.Limits
 	Network Network

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/dustin/go-humanize"
 	"github.com/urfave/cli/v2"
 
 	"mediasandbox/daemon/api"
@@ -41,6 +42,10 @@ func eventText(ev api.Event) string {
 		return fmt.Sprintf("%s %s  %s", ev.Command.ID, ev.Command.State, what(*ev.Command))
 	case ev.Cell != nil:
 		return fmt.Sprintf("#%d %s %s", ev.Cell.Ordinal, ev.Cell.Pill, printable(ev.Cell.File.Name))
+	case ev.Progress != nil && ev.Progress.Total > 0:
+		return fmt.Sprintf("%s %s: %s of %s", ev.Progress.Command, printable(ev.Progress.Input), humanize.IBytes(uint64(ev.Progress.Bytes)), humanize.IBytes(uint64(ev.Progress.Total)))
+	case ev.Progress != nil:
+		return fmt.Sprintf("%s %s: %s", ev.Progress.Command, printable(ev.Progress.Input), humanize.IBytes(uint64(ev.Progress.Bytes)))
 	}
 	return printable(ev.Message)
 }

@@ -24,7 +24,8 @@ func runCommand() *cli.Command {
 		Usage:     "run a command in the chat's sandbox and collect what it writes to /outputs",
 		ArgsUsage: "(-c PYTHON | -f SCRIPT [ARG…] | -- ARGV…)",
 		Description: "It prints the command's output as it comes, then the cells that came of it (on stderr), and exits\n" +
-			"with the command's own code. An interrupt cancels the command. Flags stand before the command.\n\n" + examples(
+			"with the command's own code. An interrupt cancels the command. Flags stand before the command. A URL\n" +
+			"is downloaded in the sandbox, through its network, before the command starts.\n\n" + examples(
 			`sandboxctl run --in clip.mp4 -- ffmpeg -ss 2 -i /inputs/clip.mp4 /outputs/cut.mp4`,
 			`sandboxctl run --in '#1' -- sh -c 'ffmpeg -i /inputs/cut.mp4 -frames:v 1 /outputs/frame.png'`,
 			`sandboxctl run --in photo.png -c 'from PIL import Image; Image.open("/inputs/photo.png").rotate(90).save("/outputs/turned.png")'`,
@@ -34,7 +35,7 @@ func runCommand() *cli.Command {
 			chatFlag(),
 			&cli.StringFlag{Name: "python", Aliases: []string{"c"}, Usage: "run this Python `SOURCE`"},
 			&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "run the Python `SCRIPT` of this host; - reads it from stdin"},
-			&cli.StringSliceFlag{Name: "in", Usage: "put a `FILE` or directory of this host, or the cell '#N', under /inputs"},
+			&cli.StringSliceFlag{Name: "in", Usage: "put a `FILE` or directory of this host, the cell '#N', or what an https URL names, under /inputs"},
 			&cli.StringSliceFlag{Name: "env", Usage: "add `KEY=VALUE` to the environment"},
 			&cli.StringFlag{Name: "dir", Usage: "working `DIRECTORY` in the sandbox", DefaultText: "/workspace"},
 			&cli.StringFlag{Name: "timeout", Usage: "end it after this `DURATION`, at most 10m", DefaultText: "5m"},
@@ -162,6 +163,10 @@ func putInputs(c *cli.Context, cl *client.Client, chat string) ([]string, error)
 	seen := make(map[string]string)
 	for _, in := range c.StringSlice("in") {
 		name := filepath.Base(in)
+		if isURL(in) {
+			inputs = append(inputs, in) // the daemon knows what its name will be
+			continue
+		}
 		if strings.HasPrefix(in, "#") {
 			cell, err := findCell(c, cl, chat, in)
 			if err != nil {
@@ -186,6 +191,11 @@ func putInputs(c *cli.Context, cl *client.Client, chat string) ([]string, error)
 		}
 	}
 	return inputs, nil
+}
+
+// isURL tells whether an input is downloaded in the sandbox.
+func isURL(in string) bool {
+	return strings.HasPrefix(in, "https://") || strings.HasPrefix(in, "http://")
 }
 
 // findCell looks up what '#N' names.
