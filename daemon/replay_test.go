@@ -128,9 +128,16 @@ func TestReplayNeedsItsInputs(t *testing.T) {
 	if _, err := d.Replay(t.Context(), api.DefaultChat, 1); code(err) != api.CodeFileNotFound || !strings.Contains(err.Error(), "coffee.png") {
 		t.Errorf("without its input: %v", err)
 	}
+	busy, err := d.Start(t.Context(), api.DefaultChat, api.NewCommand{Shell: "sleep 60"}) // holds the sandbox
+	if err != nil {
+		t.Fatal(err)
+	}
 	put(t, d, "coffee.png")
 	if r := replay(t, d, 1); r.Verdict != api.VerdictIdentical {
 		t.Errorf("with its input put again: %+v", r)
+	}
+	if err := d.Kill(t.Context(), api.DefaultChat, busy.ID, 0); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -39,26 +39,47 @@ func (e *Engine) StartCommand(ctx context.Context, key ChatKey, req api.NewComma
 	if err != nil {
 		return api.Command{}, err
 	}
+	lane := e.lanes.join(key.String(), rec.ID)
+	l := e.enterNow(&rec, lane)
 	first, err := e.recordCommand(key, &rec, req, idempotency)
 	if err != nil || first != "" {
+		e.lanes.abandon(lane)
 		err = errors.Join(err, r.discard(), os.RemoveAll(e.outputDir(rec.ID)))
+		if l != nil {
+			err = errors.Join(err, e.leave(l, rec.ID))
+		}
 		if err != nil {
 			return api.Command{}, err
 		}
 		return e.Command(key, first)
 	}
 	r.rec = rec
-	e.launch(r)
+	e.launch(r, lane, l)
 	return e.Command(key, rec.ID)
 }
 
-// launch puts a recorded command into its chat's queue.
-func (e *Engine) launch(r *running) {
+// enterNow brings a command that is not recorded yet into its chat's sandbox if
+// nothing stands in the way: then it is recorded as running at once, which is
+// one transaction less. It returns nil when the command has to wait for
+// anything.
+func (e *Engine) enterNow(rec *CommandRecord, lane *laneWaiter) *live {
+	l := e.liveOf(rec.Key())
+	if l == nil || !lane.ready() || !l.hasInputs(rec.Inputs) || !l.enter(rec.ID) {
+		return nil
+	}
+	e.settle(rec, l)
+	if err := move(rec, api.StateRunning, now()); err != nil { // never: it is queued
+		e.log.Error("start a command", "command", rec.ID, "error", err)
+	}
+	return l
+}
+
+// launch puts a recorded command into its chat's queue, or starts it in l.
+func (e *Engine) launch(r *running, lane *laneWaiter, l *live) {
 	e.mu.Lock()
 	e.commands[r.rec.ID] = r
 	e.mu.Unlock()
-	lane := e.lanes.join(r.rec.Key().String(), r.rec.ID)
-	e.work.Go(func() { e.run(r, lane) })
+	e.work.Go(func() { e.run(r, lane, l) })
 }
 
 // recordCommand writes a new command within its turn. It returns the command
@@ -96,10 +117,7 @@ func (e *Engine) recordCommand(key ChatKey, rec *CommandRecord, req api.NewComma
 			return errSpent(turn)
 		}
 		rec.Turn = turn.ID
-		if err := tx.PutCommand(*rec); err != nil {
-			return err
-		}
-		return emit(tx, key, commandEvent(*rec))
+		return putState(tx, api.StateQueued, rec)
 	})
 	return first, err
 }

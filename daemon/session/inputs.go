@@ -8,6 +8,7 @@ import (
 	"errors"
 	"hash"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,6 +16,14 @@ import (
 
 	"mediasandbox/daemon/api"
 )
+
+// hasInputs tells whether all that a command names as inputs is below /inputs
+// already: files that were put there, not cells and URLs.
+func (l *live) hasInputs(inputs []string) bool {
+	return !slices.ContainsFunc(inputs, func(name string) bool {
+		return isURL(name) || strings.HasPrefix(name, "#") || !l.hasInput(name)
+	})
+}
 
 // placeInputs makes sure that what a command names as inputs is below /inputs.
 // '#N' is copied there from the store, a URL is downloaded.

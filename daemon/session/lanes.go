@@ -44,6 +44,29 @@ func (l *lanes) join(k string, command string) *laneWaiter {
 	return w
 }
 
+// ready tells whether the lane is the command's.
+func (w *laneWaiter) ready() bool {
+	select {
+	case <-w.turn:
+		return true
+	default:
+		return false
+	}
+}
+
+// abandon takes a command out of the queue, or its lane from it.
+func (l *lanes) abandon(w *laneWaiter) {
+	l.mu.Lock()
+	i := slices.Index(l.waiting[w.key], w)
+	if i >= 0 {
+		l.waiting[w.key] = slices.Delete(l.waiting[w.key], i, i+1)
+	}
+	l.mu.Unlock()
+	if i < 0 { // it has its lane
+		l.leave(w.key)
+	}
+}
+
 // wait returns when the lane is the command's; after an error it never is.
 func (l *lanes) wait(ctx context.Context, w *laneWaiter) error {
 	select {
@@ -51,15 +74,7 @@ func (l *lanes) wait(ctx context.Context, w *laneWaiter) error {
 		return nil
 	case <-ctx.Done():
 	}
-	l.mu.Lock()
-	i := slices.Index(l.waiting[w.key], w)
-	if i >= 0 {
-		l.waiting[w.key] = slices.Delete(l.waiting[w.key], i, i+1)
-	}
-	l.mu.Unlock()
-	if i < 0 { // the lane was given this moment
-		l.leave(w.key)
-	}
+	l.abandon(w)
 	return context.Cause(ctx)
 }
 

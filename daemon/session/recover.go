@@ -70,7 +70,7 @@ func (e *Engine) resumeQueued() error {
 		if rec.Ending != "" {
 			r.cancel(endings[rec.Ending])
 		}
-		e.launch(r)
+		e.launch(r, e.lanes.join(r.rec.Key().String(), r.rec.ID), nil)
 	}
 	return nil
 }

@@ -122,8 +122,9 @@ func outputOf(l *outlog.Log) api.Output {
 	return api.Output{Bytes: length, Dropped: dropped, Truncated: dropped > 0}
 }
 
-// run is a command's whole life after it was recorded.
-func (e *Engine) run(r *running, lane *laneWaiter) {
+// run is a command's whole life after it was recorded; l is its sandbox if it is
+// in there already.
+func (e *Engine) run(r *running, lane *laneWaiter, l *live) {
 	rec := r.record()
 	if err := e.lanes.wait(r.ctx, lane); err != nil {
 		e.endUnstarted(r, err)
@@ -133,10 +134,16 @@ func (e *Engine) run(r *running, lane *laneWaiter) {
 	e.mu.Lock()
 	closing := e.closing
 	e.mu.Unlock()
-	if closing { // it stays queued, for a later daemon
+	if closing && l == nil { // it stays queued, for a later daemon
 		return
 	}
-	l, err := e.begin(r)
+	var err error
+	if l == nil {
+		l, err = e.begin(r)
+	}
+	if err == nil {
+		err = e.start(r, l)
+	}
 	if err != nil {
 		e.endUnstarted(r, err)
 		return
@@ -160,24 +167,35 @@ func (e *Engine) endUnstarted(r *running, err error) {
 	}
 }
 
-// begin brings a command into its chat's sandbox.
+// begin brings a command into its chat's sandbox, and records it as running.
 func (e *Engine) begin(r *running) (*live, error) {
 	rec := r.record()
 	l, err := e.claim(r.ctx, rec.Key(), rec.ID)
 	if err != nil {
 		return nil, err
 	}
-	fail := func(err error) (*live, error) { return nil, errors.Join(err, e.leave(l, rec.ID)) }
-	if err := e.placeInputs(r.ctx, l, rec); err != nil {
-		return fail(err)
+	err = e.placeInputs(r.ctx, l, rec)
+	if err == nil {
+		e.settle(&rec, l)
+		err = move(&rec, api.StateRunning, now())
 	}
-	rec.Sandbox, rec.Image, rec.Made = l.record.Spec.ID, l.record.Image, e.made(l, rec)
-	if err := move(&rec, api.StateRunning, now()); err != nil {
-		return fail(err)
+	if err == nil {
+		err = e.save(r, rec, nil)
 	}
-	if err := e.save(r, rec, nil); err != nil {
-		return fail(err)
+	if err != nil {
+		return nil, errors.Join(err, e.leave(l, rec.ID))
 	}
+	return l, nil
+}
+
+// settle notes in what a command is about to run.
+func (e *Engine) settle(rec *CommandRecord, l *live) {
+	rec.Sandbox, rec.Image, rec.Made = l.record.Spec.ID, l.record.Image, e.made(l, *rec)
+}
+
+// start starts a command in the sandbox that it has entered.
+func (e *Engine) start(r *running, l *live) error {
+	rec := r.record()
 	l.putDownTo(rec)
 	cmd := e.guestCommand(rec, r)
 	if r.stdin != nil {
@@ -185,10 +203,10 @@ func (e *Engine) begin(r *running) (*live, error) {
 	}
 	p, err := l.handle.Start(r.ctx, rec.ID, cmd)
 	if err != nil {
-		return fail(err)
+		return errors.Join(err, e.leave(l, rec.ID))
 	}
 	r.process.Store(&p)
-	return l, nil
+	return nil
 }
 
 // save records a change of a running command and tells its followers. A

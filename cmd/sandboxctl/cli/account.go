@@ -9,7 +9,7 @@ import (
 func accountCommand() *cli.Command {
 	return verb(&cli.Command{
 		Name: "account", Usage: "show or change the account's settings", ArgsUsage: " ",
-		Description: examples(`sandboxctl account`, `sandboxctl account --retention 30d`),
+		Description: retentionHelp() + examples(`sandboxctl account`, `sandboxctl account --retention 30d`),
 		Flags:       []cli.Flag{jsonFlag(), retentionFlag("for chats that say nothing else")},
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {

@@ -32,7 +32,7 @@ func chatsCommand() *cli.Command {
 			}),
 			verb(&cli.Command{
 				Name: "set", Usage: "change a chat's title, and how long its cells are kept", ArgsUsage: "ID",
-				Description: "Cells that are published already keep the expiry that they have.\n\n" + examples(
+				Description: "Cells that are published already keep the expiry that they have. " + retentionHelp() + examples(
 					`sandboxctl chats set spring --retention 30d`, `sandboxctl chats set spring --retention account --title "Spring"`),
 				Flags:  []cli.Flag{jsonFlag(), &cli.StringFlag{Name: "title", Usage: "a `TITLE` for people"}, retentionFlag("or account, for the account's own")},
 				Action: setChat,
@@ -54,11 +54,16 @@ func chatsCommand() *cli.Command {
 
 // retentionFlag says how long cells are kept.
 func retentionFlag(more string) cli.Flag {
+	return &cli.StringFlag{Name: "retention", Usage: "keep cells this `LONG`, 1h to 1y, forever or immediate; " + more}
+}
+
+// retentionHelp lists what retentionFlag takes.
+func retentionHelp() string {
 	names := make([]string, 0, len(api.Retentions()))
 	for _, r := range api.Retentions() {
 		names = append(names, string(r))
 	}
-	return &cli.StringFlag{Name: "retention", Usage: "how `LONG` cells are kept: " + strings.Join(names, ", ") + "; " + more}
+	return "Cells are kept " + strings.Join(names, ", ") + ".\n\n"
 }
 
 func setChat(c *cli.Context) error {
