@@ -32,7 +32,7 @@ func chatsCommand() *cli.Command {
 			}),
 			verb(&cli.Command{
 				Name: "set", Usage: "change a chat's title, and how long its cells are kept", ArgsUsage: "ID",
-				Description: "Cells that are published already keep the expiry that they have. " + retentionHelp() + examples(
+				Description: "Cells that are published already keep the expiry that they have.\n" + retentionHelp() + examples(
 					`sandboxctl chats set spring --retention 30d`, `sandboxctl chats set spring --retention account --title "Spring"`),
 				Flags:  []cli.Flag{jsonFlag(), &cli.StringFlag{Name: "title", Usage: "a `TITLE` for people"}, retentionFlag("or account, for the account's own")},
 				Action: setChat,
