@@ -26,6 +26,18 @@ func newNotifier() (notifier, error) {
 	return notifier{events: n.Events, errors: n.Errors, add: n.Add, remove: n.Remove, close: n.Close}, nil
 }
 
+// errScanOnly is why no directory is watched by a notifier without events.
+var errScanOnly = errors.New("no inotify instance is left (fs.inotify.max_user_instances)")
+
+// scanOnly is a notifier without events.
+func scanOnly() notifier {
+	return notifier{
+		add:    func(string) error { return errScanOnly },
+		remove: func(string) error { return nil },
+		close:  func() error { return nil },
+	}
+}
+
 // inode names a file whatever its path.
 type inode struct{ dev, ino uint64 }
 

@@ -81,6 +81,8 @@ type Config struct {
 	Quiet time.Duration
 	// Rescan is the time between full scans, which find what brings no event.
 	Rescan time.Duration
+	// ScanOnly does without events: each scan is a second after the last.
+	ScanOnly bool
 
 	// MaxFiles bounds files and directories together, MaxDepth the nesting of
 	// directories, MaxWatches the directories with events (each holds a
@@ -167,9 +169,16 @@ type Watcher struct {
 // maxHints bounds the hints that wait.
 const maxHints = 4096
 
-// Watch starts a Watcher.
+// Watch starts a Watcher. Where the host has no more inotify instances to give,
+// the directory is only scanned.
 func Watch(cfg Config) (*Watcher, error) {
+	if cfg.ScanOnly {
+		return watchWith(cfg, scanOnly())
+	}
 	n, err := newNotifier()
+	if errors.Is(err, unix.EMFILE) {
+		n, err = scanOnly(), nil
+	}
 	if err != nil {
 		return nil, err
 	}

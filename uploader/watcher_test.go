@@ -42,6 +42,19 @@ func TestRevisions(t *testing.T) {
 	}
 }
 
+// TestScanOnly finds files without a single event.
+func TestScanOnly(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.ScanOnly = true })
+	r.write("a", "one")
+	must(t, os.MkdirAll(filepath.Join(r.dir, "deep/er"), 0o755))
+	r.write("deep/er/b", "two")
+	r.waitFor("publications", 20*time.Second, func() bool { return len(r.order) == 2 })
+	r.write("a", "more")
+	r.Hint("a")
+	r.waitFor("publications", 20*time.Second, func() bool { return len(r.order) == 3 })
+}
+
 // TestRestart: a new watcher is given what the old one published, through the
 // receiver's record, and publishes only what is new.
 func TestRestart(t *testing.T) {

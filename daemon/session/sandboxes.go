@@ -156,7 +156,7 @@ func (e *Engine) boot(ctx context.Context, network sandbox.NetworkPolicy) (sandb
 // attach begins to follow a sandbox.
 func (e *Engine) attach(rec SandboxRecord, h sandbox.Handle, known []uploader.Known) (*live, error) {
 	l := &live{handle: h, record: rec, running: make(map[string]bool), broken: make(map[string]FileState), factsSlots: make(chan struct{}, 1)}
-	w, err := uploader.Watch(e.watchConfig(l, known))
+	w, err := e.watch(e.watchConfig(l, known))
 	if err != nil {
 		return nil, err
 	}

@@ -101,6 +101,8 @@ type Engine struct {
 	inputs *keptInputs
 	// expiring wakes the sweeper.
 	expiring chan struct{}
+	// watch is uploader.Watch; tests of the clocks start watchers elsewhere.
+	watch func(uploader.Config) (*uploader.Watcher, error)
 
 	// mu guards the maps and closing.
 	mu sync.Mutex
@@ -118,6 +120,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	e := &Engine{
 		cfg: cfg, log: cfg.Log, events: newEventHub(), lanes: newLanes(cfg.MaxRunning), seats: newSeats(cfg),
 		started: now(), live: make(map[ChatKey]*live), commands: make(map[string]*running), expiring: make(chan struct{}, 1),
+		watch: uploader.Watch,
 	}
 	var err error
 	if e.inputs, err = openKeptInputs(filepath.Join(cfg.StateDir, "inputs"), cfg.KeptInputs); err != nil {
