@@ -1,13 +1,16 @@
 package gate
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -145,12 +148,34 @@ func BenchmarkSandbox(b *testing.B) {
 				if c.each > 0 {
 					count *= c.each
 				}
+				before := cpuTime(b, gatePIDs(b)[0])
 				if r := guests[side].do(ask{Do: c.do, Addr: publicAddr + c.addr, Count: count}); r.Err != "" {
 					b.Fatal(r.Err)
+				}
+				if side == "gate" && c.each > 0 {
+					used := cpuTime(b, gatePIDs(b)[0]) - before
+					b.ReportMetric(used.Seconds()/(float64(count)/(1<<30)), "gate-CPU-s/GiB")
 				}
 			})
 		}
 	}
+}
+
+// cpuTime is what a process has used, in user and kernel mode.
+func cpuTime(b *testing.B, pid int) time.Duration {
+	b.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	// After the name in parentheses, the 12th and 13th field, in ticks.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	var user, system int64
+	if _, err := fmt.Sscan(fields[11]+" "+fields[12], &user, &system); err != nil {
+		b.Fatal(err)
+	}
+	const tick = 10 * time.Millisecond // USER_HZ is 100 everywhere
+	return time.Duration(user+system) * tick
 }
 
 // BenchmarkAttach makes and removes a network, and reports a fresh gate's

@@ -71,15 +71,11 @@ func (e *tapEndpoint) run() error {
 		if body == nil {
 			body = buffer.NewViewSize(bodySize)
 		}
-		iov := [][]byte{vnet[:], head.AsSlice(), body.AsSlice()}
 		var n int
 		var errno error
 		err := raw.Read(func(fd uintptr) bool {
-			for {
-				if n, errno = unix.Readv(int(fd), iov); errno != unix.EINTR {
-					return errno != unix.EAGAIN
-				}
-			}
+			n, errno = rawReadv(fd, vnet[:], head.AsSlice(), body.AsSlice())
+			return errno != unix.EAGAIN
 		})
 		switch {
 		case errors.Is(err, os.ErrClosed):
@@ -162,13 +158,7 @@ func (e *tapEndpoint) writev(iov [][]byte) tcpip.Error {
 	var errno error
 	// Control and not Write: a TAP takes a frame at once or never, and many
 	// senders must not queue for one descriptor's write lock.
-	if err := raw.Control(func(fd uintptr) {
-		for {
-			if _, errno = unix.Writev(int(fd), iov); errno != unix.EINTR {
-				return
-			}
-		}
-	}); err != nil {
+	if err := raw.Control(func(fd uintptr) { _, errno = rawWritev(fd, iov) }); err != nil {
 		return &tcpip.ErrClosedForSend{}
 	}
 	if en, ok := errno.(syscall.Errno); ok && en != 0 {

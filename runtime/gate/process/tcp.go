@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -152,6 +153,10 @@ func (t *tcpFlow) wait(changed <-chan struct{}) error {
 
 // guestToHost copies until the guest shuts its side down, and passes that on.
 func (t *tcpFlow) guestToHost() error {
+	raw, err := t.conn.SyscallConn()
+	if err != nil {
+		return err
+	}
 	entry, ready := waiter.NewChannelEntry(waiter.ReadableEvents | waiter.EventHUp | waiter.EventErr)
 	t.wq.EventRegister(&entry)
 	defer t.wq.EventUnregister(&entry)
@@ -162,7 +167,7 @@ func (t *tcpFlow) guestToHost() error {
 			}
 			continue
 		}
-		end, err := t.moveToHost(ready)
+		end, err := t.moveToHost(raw, ready)
 		if err != nil {
 			return err
 		}
@@ -173,7 +178,7 @@ func (t *tcpFlow) guestToHost() error {
 }
 
 // moveToHost moves what can be had from the guest at once.
-func (t *tcpFlow) moveToHost(ready <-chan struct{}) (end bool, err error) {
+func (t *tcpFlow) moveToHost(raw syscall.RawConn, ready <-chan struct{}) (end bool, err error) {
 	buf := copyBuffers.Get().(*[]byte)
 	defer copyBuffers.Put(buf)
 	w := tcpip.SliceWriter(*buf)
@@ -190,8 +195,29 @@ func (t *tcpFlow) moveToHost(ready <-chan struct{}) (end bool, err error) {
 	if err := t.gate.pay(t.ctx, &t.sent, &t.gate.meter.sent, res.Count); err != nil {
 		return false, err
 	}
-	_, err = t.conn.Write((*buf)[:res.Count])
-	return false, err
+	return false, writeAll(raw.Write, (*buf)[:res.Count])
+}
+
+// writeAll writes b, as there is room.
+func writeAll(write func(func(uintptr) bool) error, b []byte) error {
+	var errno error
+	err := write(func(fd uintptr) bool {
+		for len(b) > 0 {
+			n, err := rawWrite(fd, b)
+			if err == unix.EAGAIN {
+				return false
+			}
+			if errno = err; err != nil {
+				return true
+			}
+			b = b[n:]
+		}
+		return true
+	})
+	if err == nil && errno != nil {
+		err = os.NewSyscallError("write", errno)
+	}
+	return err
 }
 
 // hostToGuest copies until the far end shuts its side down, and passes that on.
@@ -234,7 +260,7 @@ func readWhenReady(read func(func(uintptr) bool) error) (buf *[]byte, n int, err
 		if buf == nil {
 			buf = copyBuffers.Get().(*[]byte)
 		}
-		if n, errno = readFD(fd, *buf); errno != unix.EAGAIN {
+		if n, errno = rawRead(fd, *buf); errno != unix.EAGAIN {
 			return true
 		}
 		copyBuffers.Put(buf)
@@ -250,14 +276,6 @@ func readWhenReady(read func(func(uintptr) bool) error) (buf *[]byte, n int, err
 		return buf, 0, io.EOF
 	}
 	return buf, n, nil
-}
-
-func readFD(fd uintptr, b []byte) (n int, err error) {
-	for {
-		if n, err = unix.Read(int(fd), b); err != unix.EINTR {
-			return n, err
-		}
-	}
 }
 
 func (t *tcpFlow) writeToGuest(b []byte, writable <-chan struct{}) error {

@@ -221,7 +221,7 @@ func (u *udpFlow) receive(raw syscall.RawConn) (buf *[]byte, n int, err error) {
 	var errno error
 	err = raw.Read(func(fd uintptr) bool {
 		buf = copyBuffers.Get().(*[]byte)
-		if n, errno = readFD(fd, *buf); errno != unix.EAGAIN {
+		if n, errno = rawRead(fd, *buf); errno != unix.EAGAIN {
 			return true
 		}
 		copyBuffers.Put(buf)
