@@ -211,6 +211,7 @@ type Cell struct {
 	Command   string    `json:"command,omitempty"`
 	Label     string    `json:"label,omitempty"`
 	File      File      `json:"file"`
+	Previews  []string  `json:"previews,omitempty" doc:"The small pictures there are of it: thumb, strip (of a video), wave (of a sound)."`
 	Note      string    `json:"note,omitempty" doc:"What a person should know, such as a name that does not fit the content."`
 	CreatedAt time.Time `json:"created_at"`
 }
@@ -241,6 +242,7 @@ type File struct {
 	VideoCodec  string  `json:"video_codec,omitempty"`
 	AudioCodec  string  `json:"audio_codec,omitempty"`
 	PixelFormat string  `json:"pixel_format,omitempty"`
+	HasAlpha    bool    `json:"has_alpha,omitempty"`
 	// ExpiresAt is absent when it is kept for ever.
 	ExpiresAt *time.Time `json:"expires_at,omitempty" doc:"When it is removed; absent when it is kept for ever."`
 }
@@ -275,6 +277,7 @@ const (
 	EventCellPublished EventType = "cell.published"
 	EventCellLost      EventType = "cell.lost"
 	EventCellExpired   EventType = "cell.expired"
+	EventCellPreview   EventType = "cell.preview"
 	// EventInputProgress tells how far a download is, every few seconds.
 	EventInputProgress  EventType = "input.progress"
 	EventTurnOpened     EventType = "turn.opened"

@@ -56,6 +56,12 @@ func (c *Client) OpenCell(ctx context.Context, chat string, ordinal int) (io.Rea
 	return c.open(ctx, request{method: http.MethodGet, path: cellPath(chat, ordinal, "content")})
 }
 
+// OpenPreview reads a small picture of a cell, a WebP: one of those that
+// Cell.Previews names. The caller closes it.
+func (c *Client) OpenPreview(ctx context.Context, chat string, ordinal int, kind string) (io.ReadCloser, int64, error) {
+	return c.open(ctx, request{method: http.MethodGet, path: cellPath(chat, ordinal, "preview"), query: url.Values{"kind": {kind}}})
+}
+
 // Provenance says how a cell was made.
 func (c *Client) Provenance(ctx context.Context, chat string, ordinal int) (api.Provenance, error) {
 	return call[api.Provenance](ctx, c, request{method: http.MethodGet, path: cellPath(chat, ordinal, "provenance")}, nil)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -14,6 +15,7 @@ import (
 )
 
 func (s *server) routeCells() {
+	ordinal := []*huma.Param{{Name: "ordinal", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeInteger}}}
 	register(s, op("list-cells", http.MethodGet, "/v1/chats/{chat}/cells", "List a chat's cells by ordinal, or those of them that match"),
 		func(ctx context.Context, in *struct {
 			ChatPath
@@ -34,9 +36,12 @@ func (s *server) routeCells() {
 		func(ctx context.Context, in *CellPath) (api.Replay, error) {
 			return s.cfg.Engine.Replay(ctx, in.key(ctx), in.Ordinal)
 		})
+	preview := append(slices.Clone(ordinal), &huma.Param{Name: "kind", In: "query", Schema: &huma.Schema{Type: huma.TypeString},
+		Description: "thumb (the default), strip or wave."})
+	s.routeRaw(op("get-cell-preview", http.MethodGet, "/v1/chats/{chat}/cells/{ordinal}/preview", "Read a small picture of a cell, a WebP"),
+		preview, nil, s.getPreview)
 	s.routeRaw(op("export-cells", http.MethodGet, "/v1/chats/{chat}/export", "Read a chat's cells, or those that match, as a ZIP archive"),
 		cellQueryParams, nil, s.exportCells)
-	ordinal := []*huma.Param{{Name: "ordinal", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeInteger}}}
 	s.routeRaw(op("get-cell-content", http.MethodGet, "/v1/chats/{chat}/cells/{ordinal}/content", "Read a cell's file; ranges are understood"),
 		ordinal, nil, s.getCell)
 }
@@ -84,10 +89,41 @@ func (s *server) exportCells(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *server) getCell(w http.ResponseWriter, r *http.Request) {
+// rawOrdinal is the cell that a raw route names.
+func rawOrdinal(r *http.Request) (int, error) {
 	n, err := strconv.Atoi(r.PathValue("ordinal"))
 	if err != nil {
-		s.fail(w, r, api.Errorf(api.CodeInvalid, "ordinal %q is not a number", r.PathValue("ordinal")))
+		return 0, api.Errorf(api.CodeInvalid, "ordinal %q is not a number", r.PathValue("ordinal"))
+	}
+	return n, nil
+}
+
+func (s *server) getPreview(w http.ResponseWriter, r *http.Request) {
+	n, err := rawOrdinal(r)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	kind := r.URL.Query().Get("kind")
+	if kind == "" {
+		kind = "thumb"
+	}
+	cell, content, err := s.cfg.Engine.OpenPreview(rawKey(r), n, kind)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", "image/webp")
+	s.serveContent(w, r, cell.CreatedAt, content)
+	if err := content.Close(); err != nil {
+		s.cfg.Log.Error("close a preview", "error", err)
+	}
+}
+
+func (s *server) getCell(w http.ResponseWriter, r *http.Request) {
+	n, err := rawOrdinal(r)
+	if err != nil {
+		s.fail(w, r, err)
 		return
 	}
 	cell, content, err := s.cfg.Engine.OpenCell(r.Context(), rawKey(r), n)

@@ -148,7 +148,7 @@ func (e *Engine) DeleteChat(ctx context.Context, key ChatKey) error {
 		return err
 	}
 	e.wakeSweeper()
-	errs := []error{e.inputs.drop(key)}
+	errs := []error{e.inputs.drop(key), e.previews.drop(key)}
 	for _, c := range commands {
 		errs = append(errs, os.RemoveAll(e.outputDir(c.ID)))
 	}

@@ -1,8 +1,6 @@
 package session
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -18,35 +16,11 @@ import (
 // so that a cell can be made again when its sandbox is gone. A chat's copies go
 // with the chat.
 type keptInputs struct {
-	dir string
+	chatDirs
 	// limit bounds a chat's copies, in bytes; what does not fit is not kept.
 	limit int64
 	// mu is held while a copy is made.
 	mu keyedMutex
-}
-
-// partSuffix marks a copy that is being made.
-const partSuffix = ".part"
-
-// openKeptInputs removes what an earlier daemon did not finish.
-func openKeptInputs(dir string, limit int64) (*keptInputs, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the directory of kept inputs: %w", err)
-	}
-	parts, err := filepath.Glob(filepath.Join(dir, "*", "*"+partSuffix))
-	if err != nil {
-		return nil, fmt.Errorf("look for unfinished inputs: %w", err)
-	}
-	for _, p := range parts {
-		err = errors.Join(err, os.Remove(p))
-	}
-	return &keptInputs{dir: dir, limit: limit}, err
-}
-
-// of is the directory of a chat: an account's name may hold anything.
-func (k *keptInputs) of(chat ChatKey) string {
-	sum := sha256.Sum256([]byte(chat.Account + "\x00" + chat.ID))
-	return filepath.Join(k.dir, hex.EncodeToString(sum[:16]))
 }
 
 func (k *keptInputs) has(chat ChatKey, sha string) bool {
@@ -62,7 +36,7 @@ func (k *keptInputs) open(chat ChatKey, sha string) (*os.File, error) {
 func (k *keptInputs) drop(chat ChatKey) error {
 	unlock := k.mu.lock(chat.String())
 	defer unlock()
-	return os.RemoveAll(k.of(chat))
+	return k.chatDirs.drop(chat)
 }
 
 // errNotKept says that there was no room.

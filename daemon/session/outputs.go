@@ -63,6 +63,7 @@ func (r receiver) Finished(_ context.Context, files []uploader.Finished) error {
 	r.e.uploads.Add(jobs...)
 	r.e.wakeSweeper()
 	r.e.findFacts(r.l, cells)
+	r.e.makePreviews(r.l, cells)
 	r.e.keepInputs(r.l, work.command)
 	return nil
 }
@@ -254,62 +255,6 @@ func waitFor(g interface{ Wait() }, most time.Duration) {
 	case <-done:
 	case <-time.After(most):
 	}
-}
-
-// findFacts asks the sandbox what new cells are, one batch after the other.
-func (e *Engine) findFacts(l *live, cells []CellRecord) {
-	cells = slices.DeleteFunc(cells, func(c CellRecord) bool { return c.Probed })
-	if len(cells) == 0 {
-		return
-	}
-	l.facts.Go(func() {
-		l.factsSlots <- struct{}{}
-		defer func() { <-l.factsSlots }()
-		paths := make([]string, len(cells))
-		for i, c := range cells {
-			paths[i] = guestPath(c.File.Path)
-		}
-		found, err := e.probe(e.ctx, l, paths)
-		if err != nil && e.ctx.Err() == nil && !l.isEnded() {
-			e.log.Warn("media facts are missing", "sandbox", l.record.Spec.ID, "error", err)
-		}
-		for i, c := range cells {
-			f, ok := found[paths[i]]
-			if !ok {
-				f.Error = "its media facts could not be read"
-			}
-			if err := e.recordFacts(c, f); err != nil {
-				e.log.Error("record media facts", "chat", c.Chat, "ordinal", c.Ordinal, "error", err)
-			}
-		}
-	})
-}
-
-// guestPath is the name that the guest knows an output by.
-func guestPath(escaped string) string {
-	var p uploader.Path
-	if err := p.UnmarshalText([]byte(escaped)); err != nil {
-		return escaped // never: it was made by MarshalText
-	}
-	return "/outputs/" + string(p)
-}
-
-// recordFacts adds facts to a cell, unless it was revised meanwhile.
-func (e *Engine) recordFacts(of CellRecord, f facts) error {
-	return e.changeCell(of.ChatKey(), of.Ordinal, func(c *CellRecord) bool {
-		if c.Key != of.Key {
-			return false
-		}
-		c.Probed = true
-		if f.Error != "" {
-			c.Pill, c.Note = api.PillFile, f.Error
-			return true
-		}
-		file := &c.File
-		file.Width, file.Height, file.Duration, file.FPS = f.Width, f.Height, f.Duration, f.FPS
-		file.VideoCodec, file.AudioCodec, file.PixelFormat = f.VideoCodec, f.AudioCodec, f.PixelFormat
-		return true
-	})
 }
 
 // changeCell changes a cell's record, and tells that it is published once its

@@ -17,10 +17,17 @@ def image(path):
     with Image.open(path) as im:
         frames = getattr(im, "n_frames", 1)
         found = {"width": im.width, "height": im.height, "pixel_format": im.mode.replace(";", "-"),
-                 "video_codec": (im.format or "").lower()}
+                 "video_codec": (im.format or "").lower(),
+                 "has_alpha": "A" in im.getbands() or "a" in im.getbands() or "transparency" in im.info}
         if frames > 1 and im.info.get("duration"):
             found["duration"] = frames * im.info["duration"] / 1000
         return found
+
+
+def alpha(stream):
+    form = stream.get("pix_fmt", "")
+    tags = {k.lower(): v for k, v in stream.get("tags", {}).items()}
+    return tags.get("alpha_mode") == "1" or form.startswith(("yuva", "rgba", "bgra", "argb", "abgr", "gbrap", "ya8", "ya16", "pal8"))
 
 
 def ratio(text):
@@ -41,7 +48,7 @@ def stream(path):
         kind = s.get("codec_type")
         if kind == "video" and "video_codec" not in found and not s.get("disposition", {}).get("attached_pic"):
             found.update(width=s.get("width", 0), height=s.get("height", 0), video_codec=s.get("codec_name", ""),
-                         pixel_format=s.get("pix_fmt", ""), fps=round(ratio(s.get("avg_frame_rate")), 3))
+                         pixel_format=s.get("pix_fmt", ""), has_alpha=alpha(s), fps=round(ratio(s.get("avg_frame_rate")), 3))
             for side in s.get("side_data_list", []):
                 if int(side.get("rotation", 0)) % 180:
                     found["width"], found["height"] = found["height"], found["width"]

@@ -177,7 +177,8 @@ func (e *Engine) expireDue() (time.Duration, error) {
 // has another expiry by now; one that is still being uploaded is met again when
 // it is published.
 func (e *Engine) expire(x Expiring) error {
-	return e.update(x.Chat, func(tx Tx) error {
+	expired := false
+	err := e.update(x.Chat, func(tx Tx) error {
 		cell, err := tx.Cell(x.Chat, x.Ordinal)
 		if errors.Is(err, ErrNotFound) || err == nil && !cell.gone(now()) {
 			return tx.DeleteExpiring(x)
@@ -185,9 +186,14 @@ func (e *Engine) expire(x Expiring) error {
 		if err != nil || cell.State == api.CellPending {
 			return err
 		}
+		expired = true
 		err = errors.Join(tx.DeleteExpiring(x), tx.DeleteCell(x.Chat, x.Ordinal), tx.PutDoomed(cell.keys()))
 		return errors.Join(err, emit(tx, x.Chat, cellEvent(api.EventCellExpired, cell)))
 	})
+	if err == nil && expired {
+		err = e.previews.remove(x.Chat, x.Ordinal, 0)
+	}
+	return err
 }
 
 // removeDoomed removes files from the store that no record knows any more. What

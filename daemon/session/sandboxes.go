@@ -27,7 +27,10 @@ type live struct {
 	handle  sandbox.Handle
 	watcher *uploader.Watcher
 	// factsSlots bounds how many probes run in the sandbox at a time.
-	factsSlots chan struct{}
+	factsSlots, previewSlots chan struct{}
+	// ctx ends when the sandbox is about to.
+	ctx    context.Context
+	cancel context.CancelFunc
 
 	// mu guards everything below.
 	mu      sync.Mutex
@@ -38,8 +41,8 @@ type live struct {
 	idle  *time.Timer
 	ended bool
 	facts sync.WaitGroup
-	// keeping are copies of inputs being made; keptFor is the command they are
-	// made for.
+	// keeping are copies of inputs and small pictures being made; keptFor is the
+	// command that the copies are made for.
 	keeping sync.WaitGroup
 	keptFor string
 	skips   skips
@@ -155,7 +158,8 @@ func (e *Engine) boot(ctx context.Context, network sandbox.NetworkPolicy) (sandb
 
 // attach begins to follow a sandbox.
 func (e *Engine) attach(rec SandboxRecord, h sandbox.Handle, known []uploader.Known) (*live, error) {
-	l := &live{handle: h, record: rec, running: make(map[string]bool), broken: make(map[string]FileState), factsSlots: make(chan struct{}, 1)}
+	l := &live{handle: h, record: rec, running: make(map[string]bool), broken: make(map[string]FileState), factsSlots: make(chan struct{}, 1), previewSlots: make(chan struct{}, 1)}
+	l.ctx, l.cancel = context.WithCancel(e.ctx)
 	w, err := e.watch(e.watchConfig(l, known))
 	if err != nil {
 		return nil, err
@@ -275,6 +279,7 @@ func (e *Engine) endSandbox(ctx context.Context, l *live, why string) error {
 	defer cancel()
 	_, flushErr := l.watcher.Flush(flushCtx)
 	l.facts.Wait()
+	l.cancel()
 	l.keeping.Wait()
 	err := errors.Join(flushErr, l.watcher.Close(), e.forgetSandbox(ctx, l.record, why))
 	e.seats.leave(l.record.Chat.Account)
@@ -320,6 +325,7 @@ func (e *Engine) removeSandbox(ctx context.Context, id string) error {
 
 // release lets go of a sandbox that goes on.
 func (l *live) release() error {
+	l.cancel()
 	l.mu.Lock()
 	l.ended = true
 	l.idle.Stop()

@@ -99,6 +99,8 @@ type Engine struct {
 	lanes  *lanes
 	seats  seats
 	inputs *keptInputs
+	// previews are the cells' small pictures.
+	previews previews
 	// expiring wakes the sweeper.
 	expiring chan struct{}
 	// watch is uploader.Watch; tests of the clocks start watchers elsewhere.
@@ -123,7 +125,11 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		watch: uploader.Watch,
 	}
 	var err error
-	if e.inputs, err = openKeptInputs(filepath.Join(cfg.StateDir, "inputs"), cfg.KeptInputs); err != nil {
+	e.inputs = &keptInputs{limit: cfg.KeptInputs}
+	if e.inputs.chatDirs, err = openChatDirs(filepath.Join(cfg.StateDir, "inputs")); err != nil {
+		return nil, err
+	}
+	if e.previews.chatDirs, err = openChatDirs(filepath.Join(cfg.StateDir, "previews")); err != nil {
 		return nil, err
 	}
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
