@@ -15,7 +15,7 @@ import (
 
 // BuilderVersion is raised when the builder makes another image from the same
 // recipe. It is part of every recipe digest.
-const BuilderVersion = 1
+const BuilderVersion = 2
 
 // Names within the cache directory. Leftovers of killed builds begin with
 // buildPrefix; the next build removes them.
@@ -65,7 +65,7 @@ func (b *Builder) Build(ctx context.Context) (Result, error) {
 	if out == nil {
 		out = io.Discard
 	}
-	w := &work{Builder: b, recipe: recipe, progress: &progress{out: out, now: time.Now, total: 6}}
+	w := &work{Builder: b, recipe: recipe, progress: &progress{out: &oneAtATime{out: out}, now: time.Now, total: 6}}
 	result, err := w.run(ctx)
 	if err != nil {
 		return Result{}, err
@@ -122,7 +122,7 @@ func (w *work) cached() (Image, bool, error) {
 	if w.Force {
 		return Image{}, false, nil
 	}
-	image, err := locate(w.CacheDir, w.recipe)
+	image, err := LocateRecipe(w.CacheDir, w.recipe)
 	if errors.Is(err, ErrNoImage) {
 		return Image{}, false, nil
 	}

@@ -182,13 +182,18 @@ func checkTiny(t *testing.T, image Image, recipe *Recipe) {
 		}
 	}
 	root := extract(t, image)
-	want := map[string]string{"etc/hostname": "sandbox\n", "etc/prepared": "kept\n"}
+	if bill, err := os.ReadFile(filepath.Join(image.Dir(), SBOMFile)); err != nil || !bytes.Contains(bill, []byte(m.Image.SHA256)) {
+		t.Errorf("the bill of materials does not name the image (%v)", err)
+	}
+	want := map[string]string{
+		"etc/hostname": "sandbox\n", "etc/prepared": "kept\n", "etc/motd": "welcome\n", "usr/lib/fetched/copy.txt": "pinned\n",
+	}
 	for name, content := range want {
 		if got, err := os.ReadFile(filepath.Join(root, name)); err != nil || string(got) != content {
 			t.Errorf("%s holds %q, %v; want %q", name, got, err, content)
 		}
 	}
-	for _, name := range []string{"var/log/trace", "tmp/trace", "etc/resolv.conf", "etc/machine-id", "etc/shadow-", "dev/null", "usr/share/info", "workspace/writable"} {
+	for _, name := range []string{"var/log/trace", "tmp/trace", "etc/resolv.conf", "etc/machine-id", "etc/shadow-", "dev/null", "usr/share/info", "workspace/writable", "etc/lost"} {
 		if _, err := os.Lstat(filepath.Join(root, name)); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s is in the image (%v)", name, err)
 		}

@@ -36,6 +36,8 @@ type Manifest struct {
 	// lay out the same files differently.
 	BuiltWith map[string]string `json:"built_with"`
 	Packages  []Package         `json:"packages"`
+	// Modules are the packages that came from npm.
+	Modules []Module `json:"modules,omitempty"`
 }
 
 // ImageInfo identifies an image file.
@@ -51,6 +53,19 @@ type Package struct {
 	Name         string `json:"name"`
 	Version      string `json:"version"`
 	Architecture string `json:"architecture"`
+	// Licenses are the names that its copyright file uses, where that file is
+	// in Debian's machine-readable form.
+	Licenses []string `json:"licenses,omitempty"`
+}
+
+// Module is a package from npm in an image.
+type Module struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	License string `json:"license,omitempty"`
+	// Integrity is what npm checked the tarball against, as 'sha512-' and
+	// base64. What came within another package's tarball has none.
+	Integrity string `json:"integrity,omitempty"`
 }
 
 var digestForm = regexp.MustCompile(`^[0-9a-f]{64}$`)

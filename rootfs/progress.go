@@ -6,8 +6,21 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"time"
 )
+
+// oneAtATime is a Writer for lines that more than one goroutine writes.
+type oneAtATime struct {
+	mu  sync.Mutex
+	out io.Writer
+}
+
+func (w *oneAtATime) Write(data []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.out.Write(data)
+}
 
 // progress prints one line for each step of a build, with what it took.
 type progress struct {

@@ -3,11 +3,12 @@ package rootfs
 import (
 	"bytes"
 	"crypto/sha256"
-	_ "embed"
+	"embed"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"regexp"
 	"slices"
@@ -18,8 +19,13 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-//go:embed recipe.toml
-var embedded []byte
+// embedded holds the recipe and the files it names.
+//
+//go:embed recipe.toml node
+var embedded embed.FS
+
+// recipeFile is the embedded recipe.
+const recipeFile = "recipe.toml"
 
 // Recipe says what an image is made from. recipe.toml explains each key.
 type Recipe struct {
@@ -36,6 +42,8 @@ type Recipe struct {
 	Tools        map[string]string `toml:"tools" json:"tools"`
 	Directories  []Directory       `toml:"directory" json:"directories"`
 	Files        []File            `toml:"file" json:"files"`
+	Folders      []Folder          `toml:"folder" json:"-"`
+	Fetch        *Fetch            `toml:"fetch" json:"fetch,omitempty"`
 	Prepare      []Script          `toml:"prepare" json:"prepare"`
 	Checks       []Script          `toml:"check" json:"checks"`
 }
@@ -53,33 +61,119 @@ type File struct {
 	// Mode holds the permission bits; 0 means 0644.
 	Mode    uint32 `toml:"mode" json:"mode"`
 	Content string `toml:"content" json:"content"`
+	// Source names a file beside the recipe that has the content.
+	Source string `toml:"source" json:"-"`
+}
+
+// Folder is a directory beside the recipe whose files become files of the
+// image; reading the recipe turns it into them.
+type Folder struct {
+	Path   string `toml:"path"`
+	Source string `toml:"source"`
+}
+
+// Fetch is what the image takes from elsewhere than Debian. Its script runs
+// with the host's network, but in a helper tree of its own, of which only Output
+// becomes part of the image.
+type Fetch struct {
+	Name string `toml:"name" json:"name"`
+	// Packages make the helper tree. They are unpacked, not configured.
+	Packages []string `toml:"packages" json:"packages"`
+	// Output is a directory, the script's working directory. The recipe's files
+	// below it are there when the script begins.
+	Output string `toml:"output" json:"output"`
+	Run    string `toml:"run" json:"run"`
 }
 
 // Script is a shell script that runs inside the image.
 type Script struct {
 	Name string `toml:"name" json:"name"`
 	Run  string `toml:"run" json:"run"`
+	// BuildOnly marks a check that holds while the image is made, not in a
+	// sandbox.
+	BuildOnly bool `toml:"build_only" json:"-"`
 }
 
 // Default returns the embedded recipe.
 var Default = sync.OnceValues(func() (*Recipe, error) {
-	return ParseRecipe("recipe.toml", embedded)
+	data, err := embedded.ReadFile(recipeFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the embedded recipe: %w", err)
+	}
+	return ParseRecipe(recipeFile, data, embedded)
 })
 
 // ParseRecipe reads a recipe strictly: a key it does not know, a bad value or
 // a contradiction is an error that names the file and, where one is to blame,
-// the line.
-func ParseRecipe(name string, data []byte) (*Recipe, error) {
+// the line. The files and folders that it names as sources are in beside.
+func ParseRecipe(name string, data []byte, beside fs.FS) (*Recipe, error) {
 	var r Recipe
-	decoder := toml.NewDecoder(bytes.NewReader(data)).DisallowUnknownFields()
-	if err := decoder.Decode(&r); err != nil {
-		return nil, tomlError(name, err)
+	if err := r.decode(name, data, beside); err != nil {
+		return nil, err
 	}
-	r.defaults()
 	if err := r.validate(); err != nil {
 		return nil, fmt.Errorf("read recipe %s: %w", name, err)
 	}
 	return &r, nil
+}
+
+// decode reads a recipe without asking whether it is whole.
+func (r *Recipe) decode(name string, data []byte, beside fs.FS) error {
+	decoder := toml.NewDecoder(bytes.NewReader(data)).DisallowUnknownFields()
+	if err := decoder.Decode(r); err != nil {
+		return tomlError(name, err)
+	}
+	if err := r.readSources(beside); err != nil {
+		return fmt.Errorf("read recipe %s: %w", name, err)
+	}
+	r.defaults()
+	return nil
+}
+
+// readSources takes the content of files from beside the recipe.
+func (r *Recipe) readSources(beside fs.FS) error {
+	for i, f := range r.Files {
+		if f.Source == "" {
+			continue
+		}
+		if f.Content != "" {
+			return fmt.Errorf("file %s has both a content and a source", f.Path)
+		}
+		data, err := fs.ReadFile(beside, f.Source)
+		if err != nil {
+			return fmt.Errorf("file %s: %w", f.Path, err)
+		}
+		r.Files[i].Content = string(data)
+	}
+	for _, folder := range r.Folders {
+		if err := r.readFolder(folder, beside); err != nil {
+			return fmt.Errorf("folder %s: %w", folder.Path, err)
+		}
+	}
+	return nil
+}
+
+// readFolder adds the files of a folder, in the order of their names. Tests and
+// what Python leaves behind are not part of an image.
+func (r *Recipe) readFolder(folder Folder, beside fs.FS) error {
+	return fs.WalkDir(beside, folder.Source, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (d.Name() == "__pycache__" || d.Name() == "tests") {
+			return fs.SkipDir
+		}
+		if !d.Type().IsRegular() {
+			return nil
+		}
+		data, err := fs.ReadFile(beside, name)
+		if err != nil {
+			return err
+		}
+		target := path.Join(folder.Path, strings.TrimPrefix(name, folder.Source))
+		r.Files = append(r.Files, File{Path: target, Content: string(data)})
+		return nil
+	})
 }
 
 // tomlError puts the position of a TOML error in front of it.
@@ -124,7 +218,11 @@ func (r *Recipe) validate() error {
 	if len(r.Components) == 0 {
 		return errors.New("components is empty")
 	}
-	for _, name := range slices.Concat(r.Components, r.Packages) {
+	names := slices.Concat(r.Components, r.Packages)
+	if r.Fetch != nil {
+		names = append(names, r.Fetch.Packages...)
+	}
+	for _, name := range names {
 		if !word.MatchString(name) {
 			return fmt.Errorf("package or component %q is not a plain word", name)
 		}
@@ -140,6 +238,9 @@ func (r *Recipe) validate() error {
 
 func (r *Recipe) validatePaths() error {
 	paths := slices.Concat(r.Exclude, r.Keep, r.Remove)
+	if r.Fetch != nil {
+		paths = append(paths, r.Fetch.Output)
+	}
 	for _, d := range r.Directories {
 		paths = append(paths, d.Path)
 	}
@@ -155,7 +256,11 @@ func (r *Recipe) validatePaths() error {
 }
 
 func (r *Recipe) validateScripts() error {
-	for _, s := range slices.Concat(r.Prepare, r.Checks) {
+	scripts := slices.Concat(r.Prepare, r.Checks)
+	if r.Fetch != nil {
+		scripts = append(scripts, Script{Name: r.Fetch.Name, Run: r.Fetch.Run})
+	}
+	for _, s := range scripts {
 		if s.Name == "" || strings.TrimSpace(s.Run) == "" {
 			return fmt.Errorf("step %q needs a name and a script", s.Name)
 		}

@@ -4,7 +4,18 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 )
+
+// beside is what lies beside the tiny recipe.
+var beside = fstest.MapFS{
+	"motd.txt":               {Data: []byte("welcome\n")},
+	"lib/a.py":               {Data: []byte("a = 1\n")},
+	"lib/deep/b.py":          {Data: []byte("b = 2\n")},
+	"lib/tests/test_a.py":    {Data: []byte("no part of the image")},
+	"lib/__pycache__/a.pyc":  {Data: []byte("no part of the image")},
+	"fetch/fetched-lock.txt": {Data: []byte("pinned\n")},
+}
 
 // tinyRecipe is a whole recipe of few packages. Its preparation leaves behind
 // what a build has to remove.
@@ -33,6 +44,21 @@ mode = 0o1777
 [[file]]
 path = "/etc/hostname"
 content = "sandbox\n"
+[[file]]
+path = "/etc/motd"
+source = "motd.txt"
+[[folder]]
+path = "/usr/lib/tiny"
+source = "lib"
+[[file]]
+path = "/usr/lib/fetched/lock.txt"
+source = "fetch/fetched-lock.txt"
+
+[fetch]
+name = "a file from elsewhere"
+packages = ["base-files", "dash", "coreutils"]
+output = "/usr/lib/fetched"
+run = "cp lock.txt copy.txt; echo lost >/etc/lost"
 
 [[prepare]]
 name = "leave traces"
@@ -43,6 +69,9 @@ name = "the tree is as a sandbox sees it"
 run = '''
 test "$(cat /etc/prepared)" = kept
 test ! -e /usr/share/info
+test "$(cat /usr/lib/fetched/copy.txt)" = pinned
+test ! -e /etc/lost
+test "$(cat /usr/lib/tiny/deep/b.py)" = 'b = 2'
 touch /workspace/writable /var/cache/shared/writable
 if touch /etc/writable 2>/dev/null; then exit 1; fi
 test "$(ls /proc | grep -c '^[0-9]')" -lt 10
@@ -51,7 +80,7 @@ test "$(ls /proc | grep -c '^[0-9]')" -lt 10
 
 func mustParse(t *testing.T, text string) *Recipe {
 	t.Helper()
-	recipe, err := ParseRecipe("tiny.toml", []byte(text))
+	recipe, err := ParseRecipe("tiny.toml", []byte(text), beside)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,6 +127,11 @@ func TestParseRecipeRefuses(t *testing.T) {
 		{"path out of the tree", `path = "/workspace"`, `path = "/../etc"`, "not absolute and clean"},
 		{"the root", `remove = ["/usr/share/info"]`, `remove = ["/"]`, "not absolute and clean"},
 		{"nameless step", `name = "leave traces"`, `name = ""`, "needs a name and a script"},
+		{"source that is not there", `"motd.txt"`, `"motd.md"`, "file /etc/motd"},
+		{"source beside a content", `source = "motd.txt"`, "source = \"motd.txt\"\ncontent = \"x\"", "both a content and a source"},
+		{"source out of the folder", `"motd.txt"`, `"../motd.txt"`, "file /etc/motd"},
+		{"fetching without a script", `run = "cp lock.txt`, `run = "" #`, "needs a name and a script"},
+		{"fetching an option", `"base-files"`, `"-oDebug"`, "not a plain word"},
 		{"variable with =", "[tools]", "\"A=B\" = \"c\"\n[tools]", "malformed"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -105,7 +139,7 @@ func TestParseRecipeRefuses(t *testing.T) {
 			if text == tinyRecipe {
 				t.Fatalf("%q is not in the recipe", test.old)
 			}
-			_, err := ParseRecipe("tiny.toml", []byte(text))
+			_, err := ParseRecipe("tiny.toml", []byte(text), beside)
 			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "tiny.toml") {
 				t.Errorf("error is %v; want the file's name and %q", err, test.want)
 			}
@@ -132,6 +166,8 @@ func TestDigest(t *testing.T) {
 		{"script", "echo kept", "echo Kept", false},
 		{"environment", `[environment]`, "[environment]\nTZ = \"UTC\"", false},
 		{"exclusion", `"/usr/share/doc/*", `, "", false},
+		{"what is fetched", "cp lock.txt copy.txt", "cp lock.txt other.txt", false},
+		{"what only the build checks", "name = \"the tree is", "build_only = true\nname = \"the tree is", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			text := strings.Replace(tinyRecipe, test.old, test.new, 1)
@@ -142,5 +178,35 @@ func TestDigest(t *testing.T) {
 				t.Errorf("digest unchanged: %v, want %v", same, test.same)
 			}
 		})
+	}
+}
+
+func TestSourcesAreContent(t *testing.T) {
+	recipe := mustParse(t, tinyRecipe)
+	got := make(map[string]string)
+	for _, f := range recipe.Files {
+		got[f.Path] = f.Content
+	}
+	for path, want := range map[string]string{
+		"/etc/motd": "welcome\n", "/usr/lib/tiny/a.py": "a = 1\n", "/usr/lib/tiny/deep/b.py": "b = 2\n",
+	} {
+		if got[path] != want {
+			t.Errorf("%s holds %q, want %q", path, got[path], want)
+		}
+	}
+	if len(got) != 5 {
+		t.Errorf("the recipe has %d files: %q", len(got), got)
+	}
+	changed := fstest.MapFS{}
+	for name, f := range beside {
+		changed[name] = f
+	}
+	changed["lib/a.py"] = &fstest.MapFile{Data: []byte("a = 2\n")}
+	other, err := ParseRecipe("tiny.toml", []byte(tinyRecipe), changed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other.Digest() == recipe.Digest() {
+		t.Error("another content of a source gives the same digest")
 	}
 }

@@ -2,7 +2,7 @@
 // system (EROFS) that sandboxes boot from, with its manifest.
 //
 // recipe.toml says what is in the image; Builder turns a recipe into
-// <cache>/<recipe digest>/image.erofs and manifest.json; Locate finds the image
+// <cache>/<recipe digest>/image.erofs, manifest.json and sbom.spdx.json; Locate finds the image
 // of the embedded recipe there; Verify reads every byte of one. Built twice
 // from the same packages, an image has the same SHA-256.
 //
@@ -22,6 +22,7 @@ import (
 const (
 	ImageFile    = "image.erofs"
 	ManifestFile = "manifest.json"
+	SBOMFile     = "sbom.spdx.json"
 )
 
 // CacheEnv names the environment variable that moves the image cache.
@@ -76,10 +77,11 @@ func Locate(cacheDir string) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	return locate(cacheDir, recipe)
+	return LocateRecipe(cacheDir, recipe)
 }
 
-func locate(cacheDir string, recipe *Recipe) (Image, error) {
+// LocateRecipe is Locate for another recipe, such as one with an overlay.
+func LocateRecipe(cacheDir string, recipe *Recipe) (Image, error) {
 	dir := filepath.Join(cacheDir, recipe.Digest())
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return Image{}, fmt.Errorf("locate the image: %w for recipe %.12s in %s; %s", ErrNoImage, recipe.Digest(), cacheDir, buildHint)

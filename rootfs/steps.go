@@ -3,11 +3,14 @@ package rootfs
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // steps makes the image in w.dir and publishes it.
@@ -27,7 +30,7 @@ func (w *work) steps(ctx context.Context) (Image, error) {
 		name string
 		run  func() error
 	}{
-		{"install packages", func() error { return w.bootstrap(ctx, root) }},
+		{"install packages", func() error { return w.install(ctx, root) }},
 		{"prepare", func() error { return w.prepare(ctx, inside) }},
 		{"check", func() error { return inside.check(ctx) }},
 		{"list contents", func() (err error) { manifest, err = w.describe(ctx, inside); return err }},
@@ -38,39 +41,74 @@ func (w *work) steps(ctx context.Context) (Image, error) {
 			return Image{}, fmt.Errorf("%s: %w", step.name, err)
 		}
 	}
-	return locate(w.CacheDir, w.recipe)
+	return LocateRecipe(w.CacheDir, w.recipe)
+}
+
+// install makes the image's tree and, at the same time, the helper tree that
+// fetches what is not Debian's. When one fails the other ends too.
+func (w *work) install(ctx context.Context, root string) error {
+	if w.recipe.Fetch == nil {
+		return w.bootstrap(ctx, root)
+	}
+	helper := filepath.Join(w.dir, "helper")
+	both, ctx := errgroup.WithContext(ctx)
+	both.Go(func() error { return w.bootstrap(ctx, root) })
+	both.Go(func() error {
+		started := w.progress.now()
+		if err := w.fetch(ctx, helper); err != nil {
+			return fmt.Errorf("%s: %w", w.recipe.Fetch.Name, err)
+		}
+		w.progress.note("      %s: fetched in %.1f s", w.recipe.Fetch.Name, w.progress.now().Sub(started).Seconds())
+		return nil
+	})
+	if err := both.Wait(); err != nil {
+		return err
+	}
+	return w.adopt(helper, root)
 }
 
 // bootstrap installs the recipe's packages into a new tree.
 func (w *work) bootstrap(ctx context.Context, root string) error {
+	return w.debootstrap(ctx, root, treePlan{
+		variant: w.recipe.Variant, packages: w.recipe.Packages,
+		exclude: w.recipe.Exclude, keep: w.recipe.Keep,
+		log: &relay{log: w.log, out: w.progress.out, prefix: "I: "},
+	})
+}
+
+// treePlan is what a tree of Debian packages is made of.
+type treePlan struct {
+	variant                 string
+	packages, exclude, keep []string
+	log                     io.Writer
+}
+
+// debootstrap makes a tree of Debian packages.
+func (w *work) debootstrap(ctx context.Context, root string, plan treePlan) error {
 	sources, err := w.mirrorLines()
 	if err != nil {
 		return err
 	}
 	argv := []string{
 		"/bin/sh", "-c", `umask 022 && mount -t proc proc /proc && exec "$@"`, "sh",
-		"mmdebstrap", "--mode=root", "--format=directory", "--variant=" + w.recipe.Variant,
+		"mmdebstrap", "--mode=root", "--format=directory", "--variant=" + plan.variant,
 		"--components=" + strings.Join(w.recipe.Components, ","),
 		`--aptopt=APT::Install-Recommends "false"`,
 		`--aptopt=Acquire::Languages "none"`,
 		`--aptopt=Acquire::Retries "3"`,
 	}
-	for _, p := range w.recipe.Exclude {
+	for _, p := range plan.exclude {
 		argv = append(argv, "--dpkgopt=path-exclude="+p)
 	}
-	for _, p := range w.recipe.Keep {
+	for _, p := range plan.keep {
 		argv = append(argv, "--dpkgopt=path-include="+p)
 	}
-	if len(w.recipe.Packages) > 0 {
-		argv = append(argv, "--include="+strings.Join(w.recipe.Packages, ","))
+	if len(plan.packages) > 0 {
+		argv = append(argv, "--include="+strings.Join(plan.packages, ","))
 	}
 	argv = append(argv, w.recipe.Suite, root)
 	argv = append(argv, sources...)
-	return command{
-		argv: argv,
-		env:  w.bootstrapEnviron(),
-		log:  &relay{log: w.log, out: w.progress.out, prefix: "I: "},
-	}.run(ctx)
+	return command{argv: argv, env: w.bootstrapEnviron(), log: plan.log}.run(ctx)
 }
 
 // bootstrapEnviron is what mmdebstrap runs with: nothing of the caller's but
@@ -168,8 +206,14 @@ func (w *work) describe(ctx context.Context, in inside) (Manifest, error) {
 	for _, s := range w.sources {
 		m.Sources = append(m.Sources, s.String())
 	}
-	if m.Packages, err = (tree{root}).packages(); err != nil {
+	t := tree{root}
+	if m.Packages, err = t.packages(); err != nil {
 		return Manifest{}, err
+	}
+	if w.recipe.Fetch != nil {
+		if m.Modules, err = t.modules(w.recipe.Fetch.Output); err != nil {
+			return Manifest{}, err
+		}
 	}
 	for name, script := range w.recipe.Tools {
 		if m.Tools[name], err = in.firstLine(ctx, script); err != nil {
@@ -224,6 +268,9 @@ func (w *work) finish(ctx context.Context, out string, m Manifest) error {
 	}
 	m.Image = ImageInfo{File: ImageFile, SHA256: sum, Size: size}
 	if err := m.write(filepath.Join(out, ManifestFile)); err != nil {
+		return err
+	}
+	if err := m.SBOM().write(filepath.Join(out, SBOMFile)); err != nil {
 		return err
 	}
 	if err := syncDir(out); err != nil {

@@ -1,7 +1,6 @@
 package rootfs
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -55,7 +54,7 @@ func (t tree) remove(patterns []string) error {
 func (t tree) makeDirectories(directories []Directory) error {
 	for _, d := range directories {
 		p := relative(d.Path)
-		if err := t.root.MkdirAll(p, 0o755); err != nil {
+		if err := t.mkdirAll(p); err != nil {
 			return fmt.Errorf("make directory %s in the image: %w", d.Path, err)
 		}
 		if err := t.root.Chmod(p, fileMode(d.Mode)); err != nil {
@@ -63,6 +62,21 @@ func (t tree) makeDirectories(directories []Directory) error {
 		}
 	}
 	return nil
+}
+
+// mkdirAll makes a directory and those above it, for all to enter whatever the
+// builder's umask is.
+func (t tree) mkdirAll(p string) error {
+	if info, err := t.root.Stat(p); err == nil && info.IsDir() {
+		return nil
+	}
+	if err := t.mkdirAll(path.Dir(p)); err != nil {
+		return err
+	}
+	if err := t.root.Mkdir(p, 0o755); err != nil {
+		return err
+	}
+	return t.root.Chmod(p, 0o755)
 }
 
 // fileMode turns Unix permission bits into Go's.
@@ -92,7 +106,7 @@ func (t tree) writeFiles(files []File) error {
 
 func (t tree) writeFile(f File) error {
 	p := relative(f.Path)
-	if err := t.root.MkdirAll(path.Dir(p), 0o755); err != nil {
+	if err := t.mkdirAll(path.Dir(p)); err != nil {
 		return err
 	}
 	// Removed first: it may be a link.
@@ -157,13 +171,4 @@ func (t tree) writeSources() ([]source, error) {
 		return nil, err
 	}
 	return sources, t.writeFile(File{Path: "/etc/apt/sources.list.d/debian.sources", Mode: 0o644, Content: deb822(sources)})
-}
-
-// packages lists the packages dpkg knows as installed.
-func (t tree) packages() ([]Package, error) {
-	status, err := t.root.ReadFile("var/lib/dpkg/status")
-	if err != nil {
-		return nil, fmt.Errorf("list the image's packages: %w", err)
-	}
-	return parseStatus(bytes.NewReader(status))
 }

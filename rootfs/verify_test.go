@@ -201,7 +201,10 @@ Version: 3.152
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Package{{"adduser", "3.152", "all"}, {"zip", "3.0-15", "amd64"}}
+	want := []Package{
+		{Name: "adduser", Version: "3.152", Architecture: "all"},
+		{Name: "zip", Version: "3.0-15", Architecture: "amd64"},
+	}
 	if !reflect.DeepEqual(packages, want) {
 		t.Errorf("packages are %v, want %v", packages, want)
 	}

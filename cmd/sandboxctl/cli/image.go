@@ -3,8 +3,8 @@ package cli
 import (
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -20,6 +20,10 @@ func imageCommand() *cli.Command {
 		Name:  "cache-dir",
 		Usage: "keep images in `DIR` (default: $" + rootfs.CacheEnv + ", else the system's cache)",
 	}
+	with := &cli.StringSliceFlag{
+		Name:  "with",
+		Usage: "add what the overlay recipe in `FILE` says (may be given more than once)",
+	}
 	return verb(&cli.Command{
 		Name:        "image",
 		Usage:       "build, verify and describe the image that sandboxes boot from",
@@ -29,10 +33,13 @@ func imageCommand() *cli.Command {
 				Name:      "build",
 				Usage:     "build the image, unless the one of this version's recipe is there",
 				ArgsUsage: " ",
-				Description: "It takes a few minutes and needs root. The image of an unchanged recipe is not built again.\n\n" + examples(
-					`sandboxctl image build`, `sandboxctl image build --mirror http://mirror.example/debian`),
+				Description: "It takes a few minutes and needs root. The image of an unchanged recipe is not built again.\n" +
+					"An overlay recipe has the keys of the image's own recipe, all optional; a list of packages is enough.\n" +
+					"To boot from an image with an overlay, name its path as `image` in the daemon's configuration.\n\n" + examples(
+					`sandboxctl image build`, `sandboxctl image build --with studio.toml`,
+					`sandboxctl image build --mirror http://mirror.example/debian`),
 				Flags: []cli.Flag{
-					cacheDir, jsonFlag(),
+					cacheDir, jsonFlag(), with,
 					&cli.StringFlag{Name: "mirror", Usage: "take packages from the Debian archive at `URL`"},
 					&cli.BoolFlag{Name: "force", Usage: "build it again", DisableDefaultText: true},
 				},
@@ -47,12 +54,13 @@ func imageCommand() *cli.Command {
 				Action:      imageVerify,
 			}),
 			verb(&cli.Command{
-				Name:        "info",
-				Usage:       "show what is in an image",
-				ArgsUsage:   "[PATH]",
-				Description: examples(`sandboxctl image info`, `sandboxctl image info --json | jq .manifest.tools`),
-				Flags:       []cli.Flag{cacheDir, jsonFlag()},
-				Action:      imageInfo,
+				Name:      "info",
+				Usage:     "show what is in an image",
+				ArgsUsage: "[PATH]",
+				Description: examples(`sandboxctl image info`, `sandboxctl image info --with studio.toml`,
+					`sandboxctl image info --json | jq .manifest.tools`),
+				Flags:  []cli.Flag{cacheDir, jsonFlag(), with},
+				Action: imageInfo,
 			}),
 		},
 		Action: func(c *cli.Context) error {
@@ -83,7 +91,12 @@ func imageBuild(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	recipe, err := imageRecipe(c)
+	if err != nil {
+		return err
+	}
 	builder := rootfs.Builder{
+		Recipe:   recipe,
 		CacheDir: dir,
 		Mirror:   c.String("mirror"),
 		Force:    c.Bool("force"),
@@ -104,7 +117,24 @@ func imageBuild(c *cli.Context) error {
 		what = "built in " + result.Took.Round(time.Second).String()
 	}
 	_, err = fmt.Fprintf(c.App.Writer, "image %s\n%s\n", what, result.Image.Path)
+	if err == nil && len(c.StringSlice("with")) > 0 {
+		_, err = fmt.Fprintf(c.App.Writer, "to boot from it, put this into the daemon's configuration: image = %q\n", result.Image.Path)
+	}
 	return err
+}
+
+// imageRecipe is this version's recipe with the overlays of --with.
+func imageRecipe(c *cli.Context) (*rootfs.Recipe, error) {
+	recipe, err := rootfs.Default()
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range c.StringSlice("with") {
+		if recipe, err = recipe.With(file); err != nil {
+			return nil, err
+		}
+	}
+	return recipe, nil
 }
 
 func imageVerify(c *cli.Context) error {
@@ -153,7 +183,11 @@ func imagePath(c *cli.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	image, err := rootfs.Locate(dir)
+	recipe, err := imageRecipe(c)
+	if err != nil {
+		return "", err
+	}
+	image, err := rootfs.LocateRecipe(dir, recipe)
 	if err != nil {
 		return "", err
 	}
@@ -169,7 +203,8 @@ func printImageInfo(c *cli.Context, image rootfs.Image) error {
 	t.row("sha256", m.Image.SHA256)
 	t.row("recipe", m.RecipeDigest)
 	t.row("suite", m.Suite+" "+m.Architecture)
-	t.row("packages", strconv.Itoa(len(m.Packages)))
+	t.row("packages", fmt.Sprintf("%d of Debian, %d of npm", len(m.Packages), len(m.Modules)))
+	t.row("materials", filepath.Join(image.Dir(), rootfs.SBOMFile)+" (SPDX 2.3)")
 	for _, name := range slices.Sorted(maps.Keys(m.Tools)) {
 		t.row(name, m.Tools[name])
 	}
