@@ -221,13 +221,17 @@ func (d *Daemon) newEngine(ctx context.Context, st *store.Store, run *runsc.Runt
 	if err != nil {
 		return err
 	}
+	library, err := skills.OpenLibrary(filepath.Join(d.cfg.Paths.StateDir, "skills"))
+	if err != nil {
+		return err
+	}
 	l := d.cfg.Limits
 	d.disks, err = disk.New(ctx, disk.Config{Dir: filepath.Join(d.cfg.Paths.StateDir, "disks"), Size: int64(l.Disk), Log: d.log})
 	if err != nil {
 		return err
 	}
 	d.engine, err = session.New(ctx, session.Config{
-		Store: st, Runtime: run, Disks: d.disks, Blobs: blobs, DirectURLs: direct, Spool: spool, ClosedFiles: closedFiles, Skills: skills.CopyTo, StateDir: d.cfg.Paths.StateDir,
+		Store: st, Runtime: run, Disks: d.disks, Blobs: blobs, DirectURLs: direct, Spool: spool, ClosedFiles: closedFiles, Skills: skillShelf{library}, StateDir: d.cfg.Paths.StateDir,
 		Version: version.String(), KeptInputs: int64(l.KeptInputs), MaxDownload: int64(l.Download), Retention: d.cfg.Store.Retention, StableURLs: d.cfg.Store.S3.PublicBaseURL != "",
 		Image: image.Path, ImageDigest: image.Manifest.Image.SHA256, Env: image.Manifest.Environment,
 		Limits: sandbox.Limits{

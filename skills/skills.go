@@ -1,6 +1,12 @@
-// Package skills holds the built-in Agent Skills: folders with a SKILL.md that
-// tell an agent how a kind of work is done well. Every sandbox has them under
-// /skills. Start reading at CopyTo.
+// Package skills knows Agent Skills: folders with a SKILL.md that tell an agent
+// how a kind of work is done well, with references, assets and scripts beside
+// it. Builtin holds the skills that come with the product; Validate judges a
+// folder against the format's specification and says what is wrong and where;
+// Library keeps the skills that accounts brought, and lays skills out where a
+// sandbox sees them read-only under /skills.
+//
+// Nothing here runs a skill's scripts: that happens in sandboxes only. Start
+// reading at Validate.
 package skills
 
 import (
@@ -9,80 +15,120 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"regexp"
+	"path/filepath"
+	"slices"
 	"strings"
-
-	"github.com/goccy/go-yaml"
+	"sync"
 )
 
-//go:embed */SKILL.md
-var builtin embed.FS
+//go:embed all:photo-editing all:video-compositing
+var embedded embed.FS
 
-// Skill is one skill's head.
+// File is what makes a folder a skill.
+const File = "SKILL.md"
+
+// Skill is one skill's head, the frontmatter of its SKILL.md.
 type Skill struct {
 	// Name is also the folder's.
-	Name string `yaml:"name"`
-	// Description says when to use it.
-	Description string `yaml:"description"`
+	Name string
+	// Description says what the skill does and when to use it.
+	Description string
+	// License and Compatibility are free text, and may be empty.
+	License, Compatibility string
+	// Metadata is the author's.
+	Metadata map[string]string
+	// AllowedTools names tools that the skill may use without asking.
+	AllowedTools []string
+	// Builtin is true for the skills that come with the product.
+	Builtin bool
+	// Files are the paths of the folder, SKILL.md first.
+	Files []string
+	// Size is that of all files, in bytes.
+	Size int64
 }
 
-// Bounds of the Agent Skills format.
-const (
-	maxName        = 64   // characters
-	maxDescription = 1024 // characters
-)
+// ErrUnknown says that there is no skill of a name.
+var ErrUnknown = errors.New("there is no such skill")
 
-var validName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+// Builtin returns the skills that come with the product, by name.
+func Builtin() ([]Skill, error) {
+	all, err := builtin()
+	return slices.Clone(all), err
+}
 
-// List returns the built-in skills by name.
-func List() ([]Skill, error) {
-	entries, err := builtin.ReadDir(".")
+var builtin = sync.OnceValues(func() ([]Skill, error) {
+	entries, err := embedded.ReadDir(".")
 	if err != nil {
-		return nil, fmt.Errorf("list skills: %w", err)
+		return nil, fmt.Errorf("list built-in skills: %w", err)
 	}
 	var all []Skill
 	for _, e := range entries {
-		text, err := builtin.ReadFile(e.Name() + "/SKILL.md")
-		if err != nil {
-			return nil, fmt.Errorf("read skill %s: %w", e.Name(), err)
+		s, problems := Validate(sub(e.Name()), e.Name())
+		if len(problems) > 0 {
+			return nil, fmt.Errorf("built-in skill %s: %w", e.Name(), problems)
 		}
-		s, err := parse(e.Name(), string(text))
-		if err != nil {
-			return nil, fmt.Errorf("skill %s: %w", e.Name(), err)
-		}
+		s.Builtin = true
 		all = append(all, s)
 	}
 	return all, nil
+})
+
+// sub is a built-in skill's folder.
+func sub(name string) fs.FS {
+	folder, err := fs.Sub(embedded, name)
+	if err != nil {
+		// Only an invalid path is refused, and names are valid.
+		panic(err)
+	}
+	return folder
 }
 
-// parse reads the head of a SKILL.md and checks it.
-func parse(folder, text string) (Skill, error) {
-	var s Skill
-	rest, ok := strings.CutPrefix(text, "---\n")
-	head, body, closed := strings.Cut(rest, "\n---\n")
-	if !ok || !closed {
-		return s, errors.New("SKILL.md does not begin with a head between two lines of ---")
-	}
-	if err := yaml.UnmarshalWithOptions([]byte(head), &s, yaml.DisallowUnknownField()); err != nil {
-		return s, fmt.Errorf("SKILL.md: %w", err)
-	}
-	switch {
-	case !validName.MatchString(s.Name) || len(s.Name) > maxName:
-		return s, fmt.Errorf("name %q is not 1 to %d of a-z 0-9 and single hyphens", s.Name, maxName)
-	case s.Name != folder:
-		return s, fmt.Errorf("name %q is not the folder's, %q", s.Name, folder)
-	case s.Description == "" || len([]rune(s.Description)) > maxDescription:
-		return s, fmt.Errorf("description has %d characters, it needs 1 to %d", len([]rune(s.Description)), maxDescription)
-	case strings.TrimSpace(body) == "":
-		return s, errors.New("SKILL.md says nothing after its head")
-	}
-	return s, nil
+// IsBuiltin says whether a skill of that name comes with the product.
+func IsBuiltin(name string) bool {
+	info, err := fs.Stat(embedded, name)
+	return err == nil && info.IsDir()
 }
 
-// CopyTo writes the built-in skills below dir, which must exist.
-func CopyTo(dir string) error {
-	if err := os.CopyFS(dir, builtin); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("copy skills: %w", err)
+// copyFolder makes dir/name a copy of a skill's folder, at once: it is made
+// beside the place and renamed into it. A folder that is there already stays.
+func copyFolder(folder fs.FS, dir, name string) error {
+	target := filepath.Join(dir, name)
+	if _, err := os.Lstat(target); err == nil {
+		return nil
+	}
+	making, err := os.MkdirTemp(dir, ".skill-")
+	if err != nil {
+		return fmt.Errorf("copy skill %s: %w", name, err)
+	}
+	defer os.RemoveAll(making)
+	if err := os.CopyFS(making, folder); err != nil {
+		return fmt.Errorf("copy skill %s: %w", name, err)
+	}
+	if err := openToAll(making); err != nil {
+		return fmt.Errorf("copy skill %s: %w", name, err)
+	}
+	if err := os.Rename(making, target); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("copy skill %s: %w", name, err)
 	}
 	return nil
+}
+
+// openToAll lets every user of a sandbox read a folder and run its scripts.
+func openToAll(dir string) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		mode := fs.FileMode(0o644)
+		if d.IsDir() || strings.HasPrefix(strings.TrimPrefix(path, dir), "/scripts/") {
+			mode = 0o755
+		}
+		return os.Chmod(path, mode)
+	})
+}
+
+// byName sorts skills.
+func byName(all []Skill) []Skill {
+	slices.SortFunc(all, func(a, b Skill) int { return strings.Compare(a.Name, b.Name) })
+	return all
 }

@@ -84,6 +84,7 @@ type Chat struct {
 	Cells     int       `json:"cells" doc:"How many ordinals were given."`
 	Turn      *Turn     `json:"turn,omitempty" doc:"The open turn."`
 	Retention Retention `json:"retention" doc:"How long cells are kept that are published now."`
+	Skills    []string  `json:"skills" doc:"The active skills; the chat's sandboxes have them under /skills."`
 }
 
 // Sandbox is what a chat shows of its live sandbox.

@@ -16,6 +16,8 @@ const (
 	CodeFileNotFound     Code = "file_not_found"
 	CodeFileExists       Code = "file_exists"
 	CodeDiskFull         Code = "disk_full"
+	CodeSkillNotFound    Code = "skill_not_found"
+	CodeSkillInvalid     Code = "skill_invalid"
 	CodeRouteNotFound    Code = "route_not_found"
 	CodeMethodNotAllowed Code = "method_not_allowed"
 	CodeChatExists       Code = "chat_exists"

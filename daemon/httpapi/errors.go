@@ -23,6 +23,8 @@ var statuses = map[api.Code]int{
 	api.CodeFileNotFound:     http.StatusNotFound,
 	api.CodeFileExists:       http.StatusConflict,
 	api.CodeDiskFull:         http.StatusInsufficientStorage,
+	api.CodeSkillNotFound:    http.StatusNotFound,
+	api.CodeSkillInvalid:     http.StatusUnprocessableEntity,
 	api.CodeRouteNotFound:    http.StatusNotFound,
 	api.CodeMethodNotAllowed: http.StatusMethodNotAllowed,
 	api.CodeChatExists:       http.StatusConflict,

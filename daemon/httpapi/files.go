@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -69,7 +70,12 @@ var noAnswer = reflect.TypeFor[struct{}]()
 // is answered with; nil is for a download.
 func (s *server) routeRaw(o huma.Operation, params []*huma.Param, answer reflect.Type, handle http.HandlerFunc) {
 	raw := map[string]*huma.MediaType{"application/octet-stream": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}}
-	o.Parameters = append([]*huma.Param{{Name: "chat", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}}}, params...)
+	for _, name := range []string{"chat", "skill"} {
+		if strings.Contains(o.Path, "{"+name+"}") {
+			o.Parameters = append(o.Parameters, &huma.Param{Name: name, In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}})
+		}
+	}
+	o.Parameters = append(o.Parameters, params...)
 	o.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: raw}}
 	if answer != nil {
 		o.RequestBody = &huma.RequestBody{Required: true, Content: raw}

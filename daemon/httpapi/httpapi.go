@@ -88,6 +88,7 @@ func newServer(cfg Config, version string) *server {
 	s.routeCommands()
 	s.routeFiles()
 	s.routeCells()
+	s.routeSkills()
 	s.routeEvents()
 	s.routeNetwork()
 	s.mux.HandleFunc("/", s.noRoute)

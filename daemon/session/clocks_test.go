@@ -167,7 +167,7 @@ func turnClocks(t *testing.T, f func(c *clocks)) {
 		c := &clocks{T: t, runtime: &timed{live: make(map[string]*timedSandbox), removed: make(map[string]time.Time)}, key: session.ChatKey{Account: "a", ID: api.DefaultChat}}
 		c.Engine, err = session.New(t.Context(), session.Config{
 			Store: st, Runtime: c.runtime, Disks: directories{filepath.Join(dir, "disks")}, Blobs: blobs, Spool: spool,
-			Skills: func(string) error { return nil }, Network: session.Network{Control: quiet{}}, StateDir: dir, OutputBytes: 1 << 20,
+			Skills: noSkills{}, Network: session.Network{Control: quiet{}}, StateDir: dir, OutputBytes: 1 << 20,
 			ClosedFiles: func(string) (map[string]session.FileState, error) { return nil, nil },
 			IdleLife:    5 * time.Minute, DefaultTimeout: api.DefaultTimeout, MaxTimeout: api.MaxTimeout, TurnBudget: api.TurnBudget,
 			MaxRunning: api.MaxRunning, MaxSandboxes: 64, MaxAccountSandboxes: 32, Retention: api.RetentionForever,
@@ -314,3 +314,9 @@ func TestIdleLifeIsExact(t *testing.T) {
 		}
 	})
 }
+
+// noSkills is a shelf with nothing on it.
+type noSkills struct{ session.Skills }
+
+func (noSkills) List(string) ([]api.Skill, error)   { return nil, nil }
+func (noSkills) Lay(string, string, []string) error { return nil }

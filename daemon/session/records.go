@@ -27,6 +27,8 @@ type ChatRecord struct {
 	CreatedAt time.Time `json:"created_at"`
 	// Retention is empty when the chat follows its account.
 	Retention api.Retention `json:"retention,omitempty"`
+	// Skills are the names of those that are active; nil means the built-in ones.
+	Skills []string `json:"skills"`
 	// Ordinals and Events are the highest numbers given so far.
 	Ordinals int    `json:"ordinals"`
 	Events   uint64 `json:"events"`

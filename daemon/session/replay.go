@@ -52,7 +52,10 @@ func (e *Engine) Replay(ctx context.Context, k ChatKey, ordinal int) (api.Replay
 		return api.Replay{}, err
 	}
 	run := replayed{spec: spec, handle: h, sink: &memorySink{}}
-	result, err := e.replayIn(ctx, &run, cell, cmd)
+	var result api.Replay
+	if err = e.laySkillsOf(spec.Disk, k); err == nil {
+		result, err = e.replayIn(ctx, &run, cell, cmd)
+	}
 	err = errors.Join(err, h.Detach(), e.removeSandbox(ctx, spec.ID))
 	result.Seconds = time.Since(began).Seconds()
 	return result, err

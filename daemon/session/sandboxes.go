@@ -111,6 +111,9 @@ func (e *Engine) bootFor(ctx context.Context, chat ChatRecord) (*live, error) {
 	if err != nil {
 		return nil, errors.Join(err, h.Detach(), e.removeSandbox(ctx, spec.ID))
 	}
+	if err := e.laySkills(spec.Disk, chat); err != nil {
+		return nil, errors.Join(err, h.Detach(), e.forgetSandbox(ctx, rec, "its skills could not be laid out"))
+	}
 	l, err := e.attach(rec, h, nil)
 	if err != nil {
 		return nil, errors.Join(err, h.Detach(), e.forgetSandbox(ctx, rec, "it could not be watched"))
@@ -145,7 +148,7 @@ func (e *Engine) boot(ctx context.Context, network sandbox.NetworkPolicy) (sandb
 	if err := os.MkdirAll(skillsDir, 0o755); err != nil {
 		return spec, nil, fmt.Errorf("make a sandbox's disk: %w", err)
 	}
-	if err := e.cfg.Skills(skillsDir); err != nil {
+	if err := e.cfg.Skills.Lay(skillsDir, "", nil); err != nil {
 		return spec, nil, err
 	}
 	h, err := e.cfg.Runtime.Start(ctx, spec)

@@ -40,8 +40,7 @@ type Config struct {
 	StableURLs  bool
 	Spool       *uploader.Spool
 	ClosedFiles ClosedFiles
-	// Skills writes the built-in skills into a directory.
-	Skills func(dir string) error
+	Skills      Skills
 	// StateDir holds the commands' output.
 	StateDir string
 	// Image is the root file system, ImageDigest its SHA-256.
@@ -99,6 +98,8 @@ type Engine struct {
 	lanes  *lanes
 	seats  seats
 	inputs *keptInputs
+	// builtinSkills are the names of the skills that a chat begins with.
+	builtinSkills []string
 	// previews are the cells' small pictures.
 	previews previews
 	// expiring wakes the sweeper.
@@ -125,6 +126,9 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		watch: uploader.Watch,
 	}
 	var err error
+	if e.builtinSkills, err = nameBuiltinSkills(cfg.Skills); err != nil {
+		return nil, err
+	}
 	e.inputs = &keptInputs{limit: cfg.KeptInputs}
 	if e.inputs.chatDirs, err = openChatDirs(filepath.Join(cfg.StateDir, "inputs")); err != nil {
 		return nil, err

@@ -58,7 +58,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 			jsonFlag(),
 		},
 		Commands: []*cli.Command{
-			runCommand(), waitCommand(), logsCommand(), killCommand(), psCommand(), shellCommand(), chatsCommand(), turnsCommand(),
+			runCommand(), waitCommand(), logsCommand(), killCommand(), psCommand(), shellCommand(), chatsCommand(), skillsCommand(), turnsCommand(),
 			putCommand(), getCommand(), lsCommand(), statCommand(), mvCommand(), rmCommand(), cellsCommand(), exportCommand(), replayCommand(),
 			eventsCommand(), netCommand(), accountCommand(), infoCommand(), imageCommand(),
 		},
