@@ -184,3 +184,28 @@ func TestAFullHostLetsWait(t *testing.T) {
 		t.Errorf("after the first chat: %s (%s), %v", second.State, second.Reason, err)
 	}
 }
+
+// TestUnnamedTurnsDoNotEndEachOthersWaits waits for a command while others of
+// callers who name no turn come and go.
+func TestUnnamedTurnsDoNotEndEachOthersWaits(t *testing.T) {
+	d := daemontest.Start(t)
+	first, err := d.Start(t.Context(), api.DefaultChat, api.NewCommand{Shell: "until test -e go; do sleep 0.05; done; echo end"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waited := make(chan api.Command, 1)
+	go func() {
+		cmd, err := d.OutputIn(t.Context(), api.DefaultChat, first.ID, "", true, func(api.OutputChunk) error { return nil })
+		if err != nil {
+			t.Error(err)
+		}
+		waited <- cmd
+	}()
+	for range 3 {
+		succeeded(t, d, d.Shell("true"))
+	}
+	succeeded(t, d, d.Shell("touch go"))
+	if cmd := <-waited; cmd.State != api.StateSucceeded || cmd.Continues {
+		t.Errorf("the first command's wait ended with %s, continues %t", cmd.State, cmd.Continues)
+	}
+}

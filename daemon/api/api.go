@@ -268,6 +268,13 @@ type Progress struct {
 	Total   int64  `json:"total,omitempty" doc:"Absent when the server does not say."`
 }
 
+// AccountEvent is an event of any of an account's chats.
+type AccountEvent struct {
+	Seq  uint64 `json:"seq" doc:"Rises within the account; give it as Last-Event-ID to go on after it."`
+	Chat string `json:"chat"`
+	Event
+}
+
 // EventType names what happened.
 type EventType string
 

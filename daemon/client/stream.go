@@ -176,10 +176,20 @@ func (c *Client) output(ctx context.Context, chat, id, turn string, follow bool,
 // Events calls handle with each event of a chat after the given id, until ctx
 // ends or handle returns an error. It reconnects without missing one.
 func (c *Client) Events(ctx context.Context, chat string, after uint64, handle func(api.Event) error) error {
+	return follow(ctx, c, []string{"chats", chat, "events"}, after, func(e api.Event) (uint64, error) { return e.ID, handle(e) })
+}
+
+// AccountEvents is Events for all of the account's chats, after the given
+// number in the account's own sequence.
+func (c *Client) AccountEvents(ctx context.Context, after uint64, handle func(api.AccountEvent) error) error {
+	return follow(ctx, c, []string{"events"}, after, func(e api.AccountEvent) (uint64, error) { return e.Seq, handle(e) })
+}
+
+// follow reads a stream of events; handle also returns an event's number.
+func follow[E any](ctx context.Context, c *Client, path []string, after uint64, handle func(E) (uint64, error)) error {
 	_, err := retry(ctx, func(alive func()) (struct{}, error) {
 		res, err := c.do(ctx, request{
-			method: http.MethodGet, path: []string{"chats", chat, "events"},
-			header: http.Header{"Last-Event-Id": {strconv.FormatUint(after, 10)}},
+			method: http.MethodGet, path: path, header: http.Header{"Last-Event-Id": {strconv.FormatUint(after, 10)}},
 		})
 		if err != nil {
 			return struct{}{}, cut(err)
@@ -190,12 +200,13 @@ func (c *Client) Events(ctx context.Context, chat string, after uint64, handle f
 			if ev.name == "error" {
 				return ev.fault()
 			}
-			var e api.Event
+			var e E
 			if err := json.Unmarshal(ev.data, &e); err != nil {
 				return fmt.Errorf("decode event: %w", err)
 			}
-			after = e.ID
-			return handle(e)
+			n, err := handle(e)
+			after = n
+			return err
 		})
 		if err == nil {
 			err = errStreamCut

@@ -43,6 +43,7 @@ func (e *Engine) update(k ChatKey, f func(Tx) error) error {
 		return err
 	}
 	e.events.wake(k)
+	e.events.wake(ChatKey{Account: k.Account}) // who follows them all
 	return nil
 }
 
@@ -79,28 +80,61 @@ func (e *Engine) Follow(ctx context.Context, k ChatKey, after uint64, send func(
 	if _, err := e.chatRecord(k); err != nil {
 		return err
 	}
-	for {
-		changed := e.events.changed(k)
-		var events []api.Event
-		err := e.cfg.Store.View(func(tx Tx) (err error) {
-			if events, err = tx.Events(k, after, eventPage); err != nil {
-				return err
-			}
+	return e.follower(ctx, k, func(tx Tx) (func() error, bool, error) {
+		events, err := tx.Events(k, after, eventPage)
+		for _, ev := range events {
+			e.addURL(tx, k, ev.Cell)
+		}
+		return func() error {
 			for _, ev := range events {
-				e.addURL(tx, k, ev.Cell)
+				if err := send(ev); err != nil {
+					return err
+				}
+				after = ev.ID
 			}
 			return nil
+		}, len(events) == eventPage, err
+	})
+}
+
+// FollowAccount is Follow for all chats of an account, in the account's own
+// sequence.
+func (e *Engine) FollowAccount(ctx context.Context, account string, after uint64, send func(api.AccountEvent) error) error {
+	return e.follower(ctx, ChatKey{Account: account}, func(tx Tx) (func() error, bool, error) {
+		events, last, err := tx.AccountEvents(account, after, eventPage)
+		for _, ev := range events {
+			e.addURL(tx, ChatKey{Account: account, ID: ev.Chat}, ev.Cell)
+		}
+		return func() error {
+			for _, ev := range events {
+				if err := send(ev); err != nil {
+					return err
+				}
+			}
+			after = last
+			return nil
+		}, len(events) == eventPage, err
+	})
+}
+
+// follower looks at the store, sends what look found, and waits for k to change
+// unless there may be more already.
+func (e *Engine) follower(ctx context.Context, k ChatKey, look func(Tx) (send func() error, more bool, err error)) error {
+	for {
+		changed := e.events.changed(k)
+		var send func() error
+		var more bool
+		err := e.cfg.Store.View(func(tx Tx) (err error) {
+			send, more, err = look(tx)
+			return err
 		})
 		if err != nil {
 			return err
 		}
-		for _, ev := range events {
-			if err := send(ev); err != nil {
-				return err
-			}
-			after = ev.ID
+		if err := send(); err != nil {
+			return err
 		}
-		if len(events) == eventPage {
+		if more {
 			continue
 		}
 		select {

@@ -193,5 +193,9 @@ type Tx interface {
 	DeleteJob(id string) error
 
 	Events(k ChatKey, after uint64, limit int) ([]api.Event, error)
+	// PutEvent also puts the event into the account's own sequence.
 	PutEvent(ChatKey, api.Event) error
+	// AccountEvents are those of all chats of an account that are there. It also
+	// returns the last number that it looked at.
+	AccountEvents(account string, after uint64, limit int) (events []api.AccountEvent, last uint64, err error)
 }

@@ -185,11 +185,11 @@ func (e *Engine) Wait(ctx context.Context, k ChatKey, id, turn string) (api.Comm
 	if r == nil {
 		return c, nil
 	}
-	turn, err = e.waitTurn(k, turn)
+	in, err := e.waitTurn(k, turn)
 	if err != nil {
 		return c, err
 	}
-	over, err := e.await(ctx, k, r, turn)
+	over, err := e.await(ctx, k, r, in)
 	if err != nil {
 		return c, err
 	}
@@ -199,13 +199,13 @@ func (e *Engine) Wait(ctx context.Context, k ChatKey, id, turn string) (api.Comm
 }
 
 // waitTurn finds the turn in which somebody waits. Mostly it is the open one.
-func (e *Engine) waitTurn(k ChatKey, want string) (string, error) {
+func (e *Engine) waitTurn(k ChatKey, want string) (TurnRecord, error) {
 	chat, err := e.chatRecord(k)
 	if err != nil {
-		return "", err
+		return TurnRecord{}, err
 	}
 	if open := chat.Turn; open != nil && (want == open.ID || want == "" && !(open.Implicit && open.left(now()) == 0)) {
-		return open.ID, nil
+		return *open, nil
 	}
 	var turn TurnRecord
 	err = e.update(k, func(tx Tx) error {
@@ -216,21 +216,23 @@ func (e *Engine) waitTurn(k ChatKey, want string) (string, error) {
 		turn, err = e.enterTurn(tx, &chat, want, true)
 		return err
 	})
-	return turn.ID, err
+	return turn, err
 }
 
 // await returns when the command has ended, ctx has, or the turn is over: its
-// budget is spent, or another one was opened.
-func (e *Engine) await(ctx context.Context, k ChatKey, r *running, turn string) (over bool, err error) {
+// budget is spent, or another one was opened by name. Callers who name none have
+// one for each command: the wait goes on in the newest.
+func (e *Engine) await(ctx context.Context, k ChatKey, r *running, turn TurnRecord) (over bool, err error) {
 	for {
 		changed := e.events.changed(k)
 		chat, err := e.chatRecord(k)
 		if err != nil {
 			return false, err
 		}
-		if chat.Turn == nil || chat.Turn.ID != turn {
+		if chat.Turn == nil || chat.Turn.ID != turn.ID && !(turn.Implicit && chat.Turn.Implicit) {
 			return true, nil
 		}
+		turn = *chat.Turn
 		left := chat.Turn.left(now())
 		if left == 0 {
 			return true, nil

@@ -283,5 +283,5 @@ func (t *tx) PutEvent(k session.ChatKey, ev api.Event) error {
 	if err != nil {
 		return err
 	}
-	return put(b, number(ev.ID), ev)
+	return errors.Join(put(b, number(ev.ID), ev), t.putFeed(k, ev.ID))
 }

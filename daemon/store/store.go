@@ -48,6 +48,7 @@ var (
 	bucketExpiring  = []byte("expiring")
 	bucketDoomed    = []byte("doomed")
 	bucketSettings  = []byte("settings")
+	bucketFeeds     = []byte("feeds")
 	bucketCommands  = []byte("commands")
 	bucketTurns     = []byte("turns")
 	bucketRequests  = []byte("requests")
@@ -113,7 +114,7 @@ func migrate(tx *bolt.Tx) error {
 			return fmt.Errorf("its schema is version %d, this program knows up to %d: install the newer one again", got, Version)
 		}
 	}
-	for _, name := range [][]byte{bucketAccounts, bucketActive, bucketSandboxes, bucketJobs, bucketExpiring, bucketDoomed, bucketSettings} {
+	for _, name := range [][]byte{bucketAccounts, bucketActive, bucketSandboxes, bucketJobs, bucketExpiring, bucketDoomed, bucketSettings, bucketFeeds} {
 		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 			return err
 		}
