@@ -257,7 +257,9 @@ func (w *Watcher) lookAt(p Path, renamed bool, now time.Time) {
 		return
 	}
 	if !st.isDir() {
-		w.observe(p, st, renamed, now)
+		if elements(p) <= w.cfg.MaxDepth+1 { // as deep as a scan goes
+			w.observe(p, st, renamed, now)
+		}
 		return
 	}
 	depth := w.cfg.MaxDepth - elements(p)

@@ -79,6 +79,9 @@ type SandboxRecord struct {
 	Inputs map[string]Input `json:"inputs,omitempty"`
 	// Commands counts those that started in it.
 	Commands int `json:"commands,omitempty"`
+	// Broken are outputs that lost their writers in that state, by their paths
+	// in the guest.
+	Broken map[string]FileState `json:"broken,omitempty"`
 }
 
 // Input is a file below /inputs.

@@ -293,6 +293,11 @@ func (e *Engine) follow(r *running, l *live) {
 	if e.ctx.Err() != nil && errors.Is(p.Status().Err, errLetGo) {
 		return
 	}
+	if broken := p.Status().Broken; len(broken) > 0 {
+		if err := errors.Join(e.breakOff(l, broken, beingWritten), e.sealBroken(l)); err != nil {
+			e.log.Error("note what a command's background was writing", "command", rec.ID, "error", err)
+		}
+	}
 	e.end(r, l, e.judge(r, l, p.Status()))
 }
 
@@ -305,11 +310,11 @@ func (e *Engine) killCommand(r *running, l *live, p sandbox.Process) {
 			e.log.Error("end a command", "error", err)
 		}
 	}
-	err := errors.Join(l.noteBroken(e.ctx), p.Kill())
+	err := errors.Join(e.noteBroken(e.ctx, l), p.Kill())
 	if err == nil {
 		select {
 		case <-p.Done():
-			if err := l.sealBroken(); err != nil {
+			if err := e.sealBroken(l); err != nil {
 				e.log.Error("look at what a killed command was writing", "command", r.rec.ID, "error", err)
 			}
 			return

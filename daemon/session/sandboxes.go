@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -161,7 +162,7 @@ func (e *Engine) boot(ctx context.Context, network sandbox.NetworkPolicy) (sandb
 
 // attach begins to follow a sandbox.
 func (e *Engine) attach(rec SandboxRecord, h sandbox.Handle, known []uploader.Known) (*live, error) {
-	l := &live{handle: h, record: rec, running: make(map[string]bool), broken: make(map[string]FileState), factsSlots: make(chan struct{}, 1), previewSlots: make(chan struct{}, 1)}
+	l := &live{handle: h, record: rec, running: make(map[string]bool), broken: brokenIn(rec), factsSlots: make(chan struct{}, 1), previewSlots: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancel(e.ctx)
 	w, err := e.watch(e.watchConfig(l, known))
 	if err != nil {
@@ -184,6 +185,15 @@ func (e *Engine) attach(rec SandboxRecord, h sandbox.Handle, known []uploader.Kn
 	l.idle = time.AfterFunc(time.Until(rec.IdleSince.Add(e.cfg.IdleLife)), func() { e.idleOut(l) })
 	l.mu.Unlock()
 	return l, nil
+}
+
+// brokenIn is what an earlier daemon recorded.
+func brokenIn(rec SandboxRecord) map[string]FileState {
+	broken := maps.Clone(rec.Broken)
+	if broken == nil {
+		broken = make(map[string]FileState)
+	}
+	return broken
 }
 
 func forwardHints(l *live) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 
@@ -19,9 +20,9 @@ type ClosedFiles func(disk string) (map[string]FileState, error)
 type FileState struct{ Size, MTime int64 }
 
 // writers answers which outputs are not finished. While the sandbox lives the
-// guest knows; when it has ended, a file is finished if it still is as its
-// writer closed it. What a killed command was writing stays unfinished until
-// somebody writes it again.
+// guest knows; when it does not answer or has ended, a file is finished if it
+// still is as its writer closed it. What a killed command was writing stays
+// unfinished until somebody writes it again.
 type writers struct {
 	e *Engine
 	l *live
@@ -35,14 +36,14 @@ func (w writers) OpenForWriting(ctx context.Context, dir string) ([]string, erro
 			return append(open, w.l.stillBroken()...), nil
 		}
 		if !errors.Is(err, sandbox.ErrGone) {
-			return nil, err
+			w.e.log.Warn("ask the guest for its open files", "sandbox", w.l.record.Spec.ID, "error", err)
 		}
 	}
 	closed, err := w.e.cfg.ClosedFiles(w.l.record.Spec.Disk)
 	if err != nil {
 		return nil, err
 	}
-	var open []string
+	open := w.l.stillBroken()
 	err = eachOutput(w.l.dir("outputs"), func(path string, st FileState) {
 		if closed[path] != st {
 			open = append(open, path)
@@ -71,31 +72,54 @@ func eachOutput(outputs string, f func(path string, st FileState)) error {
 
 func stateOf(st fs.FileInfo) FileState { return FileState{st.Size(), st.ModTime().UnixNano()} }
 
+// beingWritten is the state of a file whose writer is about to be killed.
+var beingWritten = FileState{Size: -1}
+
 // noteBroken remembers what is being written now, right before its writers are
 // killed.
-func (l *live) noteBroken(ctx context.Context) error {
+func (e *Engine) noteBroken(ctx context.Context, l *live) error {
 	open, err := l.handle.OpenForWriting(ctx, "/outputs")
 	if err != nil {
 		return err
 	}
+	return e.breakOff(l, open, beingWritten)
+}
+
+// breakOff remembers that files, by their paths in the guest, lost their writers
+// in that state. It is recorded, since a later daemon has to know it too.
+func (e *Engine) breakOff(l *live, paths []string, st FileState) error {
+	if len(paths) == 0 {
+		return nil
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, p := range open {
-		l.broken[p] = FileState{Size: -1}
+	for _, p := range paths {
+		l.broken[p] = st
 	}
-	return nil
+	return e.recordBroken(l)
 }
 
 // sealBroken takes the state of what was being written once the writers are
 // dead: as long as a file stays in it, it is not finished.
-func (l *live) sealBroken() error {
+func (e *Engine) sealBroken(l *live) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return eachOutput(l.dir("outputs"), func(p string, st FileState) {
-		if was, ok := l.broken[p]; ok && was.Size < 0 {
-			l.broken[p] = st
+	sealed := false
+	err := eachOutput(l.dir("outputs"), func(p string, st FileState) {
+		if was, ok := l.broken[p]; ok && was == beingWritten {
+			l.broken[p], sealed = st, true
 		}
 	})
+	if sealed {
+		err = errors.Join(err, e.recordBroken(l))
+	}
+	return err
+}
+
+// recordBroken writes down the broken files; l.mu is held.
+func (e *Engine) recordBroken(l *live) error {
+	l.record.Broken = maps.Clone(l.broken)
+	return e.cfg.Store.Update(func(tx Tx) error { return tx.PutSandbox(l.record) })
 }
 
 // stillBroken names what a killed command was writing and nobody wrote since.

@@ -149,6 +149,9 @@ func (p *Proc) exited(e Exited) {
 	st := sandbox.Status{
 		Code: e.Code, Signal: e.Signal, Left: min(max(e.Left, 0), MaxLeft), PIDsRefused: e.PIDsRefused,
 	}
+	for _, path := range e.Broken[:min(len(e.Broken), MaxPaths)] {
+		st.Broken = append(st.Broken, string(path))
+	}
 	p.mu.Lock()
 	complete := e.Stdout == p.have[sandbox.Stdout] && e.Stderr == p.have[sandbox.Stderr]
 	p.mu.Unlock()

@@ -133,6 +133,9 @@ type Exited struct {
 	Unknown bool `json:"unknown,omitempty"`
 	// Left is how many processes the main one left behind.
 	Left int `json:"left,omitempty"`
+	// Broken names outputs that those held open for writing when they were
+	// killed; at most MaxPaths.
+	Broken [][]byte `json:"broken,omitempty"`
 	// PIDsRefused is set when processes were refused to it for the limit.
 	PIDsRefused bool `json:"pids_refused,omitempty"`
 	// Stdout and Stderr are the streams' lengths in bytes.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -115,7 +116,7 @@ func TestWarmPythonIsLikeAFreshOne(t *testing.T) {
 	} {
 		fresh, want := r.python(h, false, tt.stdin, prefix+tt.source, tt.args...)
 		warm, got := r.warmly(h, name, tt.stdin, prefix+tt.source, tt.args)
-		if warm != fresh {
+		if !reflect.DeepEqual(warm, fresh) {
 			t.Errorf("%s: ended with %+v, fresh %+v", name, warm, fresh)
 		}
 		for _, s := range []sandbox.Stream{sandbox.Stdout, sandbox.Stderr} {

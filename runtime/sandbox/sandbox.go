@@ -187,6 +187,9 @@ type Status struct {
 	// Left is how many processes the main one left behind: killed, or living
 	// on with Command.KeepBackground. The guest's word.
 	Left int `json:"left,omitempty"`
+	// Broken names outputs, by their paths in the guest, that those held open
+	// for writing when they were killed. The guest's word.
+	Broken []string `json:"broken,omitempty"`
 	// PIDsRefused is set when, while it ran, the sandbox had as many processes
 	// as Limits.PIDs and was refused another.
 	PIDsRefused bool `json:"pids_refused,omitempty"`

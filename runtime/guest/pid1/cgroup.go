@@ -8,7 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
+
+	"mediasandbox/runtime/guest"
 )
 
 // commandsGroup is the cgroup above the commands' own. It bounds the processes
@@ -119,4 +122,25 @@ func setControl(dir, file, value string) error {
 		return fmt.Errorf("set a cgroup's %s: %w", file, err)
 	}
 	return nil
+}
+
+// writing names the files below dir that the command's processes hold open for
+// writing.
+func (g commandGroup) writing(dir string) [][]byte {
+	pids, err := os.ReadFile(filepath.Join(g.dir, "cgroup.procs"))
+	if err != nil {
+		return nil // the guest has removed the group
+	}
+	found := make(map[string]struct{})
+	for pid := range strings.FieldsSeq(string(pids)) {
+		openDescriptors(filepath.Join("/proc", pid), dir, found)
+		writableMappings(filepath.Join("/proc", pid), dir, found)
+	}
+	var paths [][]byte
+	for path := range found {
+		if len(paths) < guest.MaxPaths {
+			paths = append(paths, []byte(path))
+		}
+	}
+	return paths
 }

@@ -119,6 +119,7 @@ func (p *process) finish(drained <-chan struct{}, grace time.Duration) {
 		p.letGo()
 	} else {
 		if e.Left > 0 {
+			e.Broken = p.cgroup.writing(p.host.cfg.Outputs)
 			p.killAll()
 		}
 		p.drain(drained, grace)
