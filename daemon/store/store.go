@@ -1,7 +1,8 @@
 // Package store keeps the session engine's records in bbolt. It implements
 // session.Store.
 //
-// The schema, version 1. Every value is JSON but for those said otherwise:
+// The schema, version 2; migrate.go makes it of an older one. Every value is
+// JSON but for those said otherwise:
 //
 //	meta/
 //	  version                          → uint32, big-endian
@@ -17,6 +18,9 @@
 //	  record                           → session.SandboxRecord
 //	  known/PATH                       → knownFile (key: the path's bytes)
 //	jobs/ID                            → session.JobRecord
+//	settings/ACCOUNT                   → session.AccountRecord
+//	expiring/WHEN…                     → session.Expiring (key: see expiringKey)
+//	doomed/KEY                         → a file of the store that is to be removed
 //
 // Numeric keys are big-endian, so that a cursor walks them in order.
 package store
@@ -35,9 +39,6 @@ import (
 
 	"mediasandbox/daemon/session"
 )
-
-// Version is the schema's.
-const Version = 1
 
 var (
 	bucketMeta      = []byte("meta")
@@ -98,28 +99,6 @@ func openBolt(path string, mode os.FileMode, options *bolt.Options) (db *bolt.DB
 		}
 	}()
 	return bolt.Open(path, mode, options)
-}
-
-// migrate brings the schema to Version.
-func migrate(tx *bolt.Tx) error {
-	meta, err := tx.CreateBucketIfNotExists(bucketMeta)
-	if err != nil {
-		return err
-	}
-	if v := meta.Get(keyVersion); v != nil {
-		if len(v) != 4 {
-			return errors.New("its version can't be read")
-		}
-		if got := binary.BigEndian.Uint32(v); got > Version {
-			return fmt.Errorf("its schema is version %d, this program knows up to %d: install the newer one again", got, Version)
-		}
-	}
-	for _, name := range [][]byte{bucketAccounts, bucketActive, bucketSandboxes, bucketJobs, bucketExpiring, bucketDoomed, bucketSettings, bucketFeeds} {
-		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
-			return err
-		}
-	}
-	return meta.Put(keyVersion, binary.BigEndian.AppendUint32(nil, Version))
 }
 
 // Close closes the database.

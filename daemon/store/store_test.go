@@ -103,7 +103,7 @@ func TestNewerSchemaIsRefusedAndLeftAlone(t *testing.T) {
 	path := filled(t)
 	newer := binary.BigEndian.AppendUint32(nil, Version+1)
 	setVersion(t, path, newer)
-	refused(t, path, "its schema is version 2, this program knows up to 1: install the newer one again")
+	refused(t, path, "its schema is version 3, this program knows up to 2: install the newer one again")
 	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true})
 	if err != nil {
 		t.Fatal(err)
