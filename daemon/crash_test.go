@@ -88,7 +88,7 @@ func TestSandboxDiesWhileTheDaemonIsAway(t *testing.T) {
 	p.Kill()
 	killSandboxes(t, p.Dir)
 	p.Again()
-	cmd, err = p.Command(t.Context(), api.DefaultChat, cmd.ID)
+	cmd, err = p.Wait(t.Context(), api.DefaultChat, cmd.ID)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -123,7 +123,7 @@ func (e *Engine) DeleteChat(ctx context.Context, key ChatKey) error {
 	if err := e.cancelAll(ctx, key); err != nil {
 		return err
 	}
-	if l := e.liveOf(key); l != nil {
+	if l := e.settled(key); l != nil {
 		if err := e.endSandbox(ctx, l, "the chat was deleted"); err != nil {
 			return err
 		}

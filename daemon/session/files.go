@@ -90,7 +90,7 @@ func (e *Engine) sandboxOf(k ChatKey) (*live, error) {
 	if _, err := e.chatRecord(k); err != nil {
 		return nil, err
 	}
-	if l := e.liveOf(k); l != nil {
+	if l := e.settled(k); l != nil {
 		return l, nil
 	}
 	return nil, errNoSandbox(k)

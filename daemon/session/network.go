@@ -133,7 +133,7 @@ func (e *Engine) SetNetwork(ctx context.Context, k ChatKey, set api.NetworkSetti
 	if err != nil {
 		return api.Network{}, err
 	}
-	if l := e.liveOf(k); l != nil {
+	if l := e.settled(k); l != nil {
 		if err := e.applyNetwork(ctx, l); err != nil {
 			return api.Network{}, err
 		}

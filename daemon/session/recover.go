@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,7 +18,8 @@ import (
 
 // recover takes up what an earlier engine left: sandboxes that live go on with
 // their commands, what has ended is told truthfully, and what nobody owns is
-// removed.
+// removed. It returns at once: a sandbox that does not answer holds up its own
+// chat and nobody else.
 func (e *Engine) recover(ctx context.Context) error {
 	var sandboxes []SandboxRecord
 	var commands []CommandRecord
@@ -31,20 +33,82 @@ func (e *Engine) recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	followed, err := e.recoverSandboxes(ctx, sandboxes, commands)
+	// Listed before anything new is made.
+	orphans, err := e.orphans(ctx, sandboxes)
 	if err != nil {
 		return err
 	}
-	for _, c := range commands {
-		// Not those that are followed: some have ended since. Those that wait
-		// begin later.
-		if !followed[c.ID] && c.State != api.StateQueued {
-			if err := e.recoverLost(c); err != nil {
-				return fmt.Errorf("command %s: %w", c.ID, err)
-			}
-		}
+	started, err := e.reopen(commands)
+	if err != nil {
+		return err
 	}
-	return e.removeOrphans(ctx, sandboxes)
+	for _, rec := range sandboxes {
+		own := started[rec.Spec.ID]
+		delete(started, rec.Spec.ID)
+		e.seats.take(rec.Chat.Account)
+		taken := make(chan struct{})
+		e.mu.Lock()
+		e.recovering[rec.Chat] = taken
+		e.mu.Unlock()
+		e.work.Go(func() {
+			if err := e.recoverSandbox(rec, own, taken); err != nil && e.ctx.Err() == nil {
+				e.log.Error("take up a sandbox", "sandbox", rec.Spec.ID, "error", err)
+			}
+		})
+	}
+	for _, own := range started {
+		e.loseAll(own)
+	}
+	e.work.Go(func() { e.removeOrphans(orphans) })
+	return nil
+}
+
+// reopen makes the commands known that ran when the earlier engine ended, by
+// their sandboxes. Those that waited begin later.
+func (e *Engine) reopen(commands []CommandRecord) (map[string][]*running, error) {
+	started := make(map[string][]*running)
+	for _, rec := range commands {
+		if rec.State == api.StateQueued {
+			continue
+		}
+		out, errs, err := e.openLogs(rec.ID)
+		if err != nil {
+			e.log.Warn("a command's output is lost, and the command with it", "command", rec.ID, "error", err)
+			if err := e.loseRecord(rec); err != nil {
+				return nil, fmt.Errorf("command %s: %w", rec.ID, err)
+			}
+			continue
+		}
+		r := e.makeRunning(rec, out, errs)
+		e.mu.Lock()
+		e.commands[rec.ID] = r
+		e.mu.Unlock()
+		e.lanes.take(rec.Key().String())
+		started[rec.Sandbox] = append(started[rec.Sandbox], r)
+	}
+	return started, nil
+}
+
+// settled returns the chat's live sandbox; one that is being taken up is waited
+// for.
+func (e *Engine) settled(k ChatKey) *live {
+	e.mu.Lock()
+	taken := e.recovering[k]
+	e.mu.Unlock()
+	if taken != nil {
+		<-taken
+	}
+	return e.liveOf(k)
+}
+
+// allSettled waits for all sandboxes that are being taken up.
+func (e *Engine) allSettled() {
+	e.mu.Lock()
+	taken := slices.Collect(maps.Values(e.recovering))
+	e.mu.Unlock()
+	for _, t := range taken {
+		<-t
+	}
 }
 
 // resumeQueued begins the commands that waited when an earlier engine ended,
@@ -88,111 +152,126 @@ func (e *Engine) openLogs(command string) (out, errs *outlog.Log, err error) {
 	return out, errs, nil
 }
 
-// recoverSandboxes takes all sandboxes up at the same time, so that one that
-// does not answer delays no other. It returns the commands that it goes on
-// following.
-func (e *Engine) recoverSandboxes(ctx context.Context, sandboxes []SandboxRecord, commands []CommandRecord) (map[string]bool, error) {
-	errs := make([]error, len(sandboxes))
-	ids := make([][]string, len(sandboxes))
-	var all sync.WaitGroup
-	for i, rec := range sandboxes {
-		own := slices.DeleteFunc(slices.Clone(commands), func(c CommandRecord) bool { return c.Sandbox != rec.Spec.ID })
-		all.Go(func() {
-			var err error
-			if ids[i], err = e.recoverSandbox(ctx, rec, own); err != nil {
-				errs[i] = fmt.Errorf("sandbox %s: %w", rec.Spec.ID, err)
-			}
-		})
-	}
-	all.Wait()
-	followed := make(map[string]bool)
-	for _, id := range slices.Concat(ids...) {
-		followed[id] = true
-	}
-	return followed, errors.Join(errs...)
-}
-
 // recoverSandbox adopts a sandbox with its commands, or cleans up after it. It
-// returns the commands that it goes on following.
-func (e *Engine) recoverSandbox(ctx context.Context, rec SandboxRecord, commands []CommandRecord) (followed []string, err error) {
+// closes taken once the chat has its sandbox, or none.
+func (e *Engine) recoverSandbox(rec SandboxRecord, own []*running, taken chan struct{}) error {
+	settle := sync.OnceFunc(func() { close(taken) })
+	defer settle()
 	var known []uploader.Known
-	err = e.cfg.Store.View(func(tx Tx) (err error) {
+	err := e.cfg.Store.View(func(tx Tx) (err error) {
 		known, err = tx.Known(rec.Spec.ID)
 		return err
 	})
 	if err != nil {
-		return nil, err
+		e.loseAll(own)
+		return err
 	}
-	h, err := e.cfg.Runtime.Adopt(ctx, rec.Spec)
-	if ctx.Err() != nil {
-		return nil, ctx.Err() // a daemon that is told to end judges nobody
+	h, err := e.cfg.Runtime.Adopt(e.ctx, rec.Spec)
+	if e.ctx.Err() != nil { // a daemon that is told to end judges nobody
+		return e.letGo(own, h)
 	}
 	if err != nil {
 		if !errors.Is(err, sandbox.ErrGone) {
 			e.log.Warn("a sandbox can't be taken up again", "sandbox", rec.Spec.ID, "error", err)
 		}
-		return nil, e.recoverGone(ctx, rec, known, commands)
+		err := e.recoverGone(rec, known, own)
+		if e.ctx.Err() != nil {
+			return e.letGo(own, nil)
+		}
+		e.seats.leave(rec.Chat.Account)
+		e.loseAll(own)
+		return err
 	}
-	e.seats.take(rec.Chat.Account)
 	l, err := e.attach(rec, h, known)
 	if err != nil {
-		return nil, errors.Join(err, h.Detach())
+		return errors.Join(err, e.letGo(own, h))
 	}
+	for _, r := range own {
+		e.recoverCommand(l, r)
+	}
+	settle()
 	// The operator's part may have changed. A sandbox that can't be held to it
 	// must not go on.
-	if err := e.applyNetwork(ctx, l); err != nil {
-		e.log.Error("put the network policy in force", "sandbox", rec.Spec.ID, "error", err)
-		e.work.Go(func() {
-			if err := e.endSandbox(e.ctx, l, "its network policy could not be put in force"); err != nil {
-				e.log.Error("end a sandbox", "sandbox", rec.Spec.ID, "error", err)
-			}
-		})
+	if err := e.applyNetwork(e.ctx, l); err != nil {
+		return errors.Join(err, e.endSandbox(e.ctx, l, "its network policy could not be put in force"))
 	}
-	for _, c := range commands {
-		if !l.enter(c.ID) {
-			continue // the sandbox ended this moment; watchEnd cleans up
-		}
-		if err := e.recoverCommand(ctx, l, c); err != nil {
-			return followed, errors.Join(fmt.Errorf("command %s: %w", c.ID, err), e.leave(l, c.ID))
-		}
-		followed = append(followed, c.ID)
+	return nil
+}
+
+// letGo leaves a sandbox and its commands to a later daemon.
+func (e *Engine) letGo(own []*running, h sandbox.Handle) error {
+	var errs []error
+	for _, r := range own {
+		errs = append(errs, r.discard())
 	}
-	return followed, nil
+	if h != nil {
+		errs = append(errs, h.Detach())
+	}
+	return errors.Join(errs...)
 }
 
 // recoverCommand goes on following a command, from the byte its logs end at.
-func (e *Engine) recoverCommand(ctx context.Context, l *live, rec CommandRecord) error {
-	out, errs, err := e.openLogs(rec.ID)
-	if err != nil {
-		return err
+func (e *Engine) recoverCommand(l *live, r *running) {
+	rec := r.record()
+	if !l.enter(rec.ID) { // the sandbox ended this moment; watchEnd cleans up
+		e.lose(r)
+		return
 	}
-	r := e.makeRunning(rec, out, errs)
 	l.putDownTo(rec)
 	var from sandbox.Offsets
-	from.Stdout, _ = out.Size()
-	from.Stderr, _ = errs.Size()
-	p, err := l.handle.Reattach(ctx, rec.ID, from, r)
+	from.Stdout, _ = r.out.Size()
+	from.Stderr, _ = r.err.Size()
+	p, err := l.handle.Reattach(e.ctx, rec.ID, from, r)
 	if err != nil {
-		return errors.Join(err, r.discard())
+		e.log.Error("take up a command", "command", rec.ID, "error", err)
+		if err := e.leave(l, rec.ID); err != nil {
+			e.log.Error("leave a sandbox", "command", rec.ID, "error", err)
+		}
+		e.lose(r)
+		return
 	}
 	r.process.Store(&p)
-	e.mu.Lock()
-	e.commands[rec.ID] = r
-	e.mu.Unlock()
-	e.lanes.take(rec.Key().String())
 	e.work.Go(func() {
 		defer e.lanes.leave(rec.Key().String())
 		e.follow(r, l)
 	})
-	return nil
 }
 
-// recoverGone records the finished outputs of a sandbox that ended while no
-// daemon was there, and removes what is left of it.
-func (e *Engine) recoverGone(ctx context.Context, rec SandboxRecord, known []uploader.Known, commands []CommandRecord) error {
+// loseAll ends commands that nobody can tell anything of.
+func (e *Engine) loseAll(own []*running) {
+	for _, r := range own {
+		e.lose(r)
+	}
+}
+
+// endedAway is the reason of what ended while no daemon looked.
+const endedAway = "its sandbox ended while the daemon was away"
+
+func (e *Engine) lose(r *running) {
+	defer e.lanes.leave(r.record().Key().String())
+	e.end(r, nil, verdict{state: api.StateLost, reason: endedAway})
+}
+
+// loseRecord ends a command of which only the record is left.
+func (e *Engine) loseRecord(rec CommandRecord) error {
+	was := rec.State
+	rec.Reason = endedAway
+	if err := move(&rec, api.StateLost, now()); err != nil {
+		return err
+	}
+	return e.update(rec.Key(), func(tx Tx) error { return putState(tx, was, &rec) })
+}
+
+// recoverGone ends a sandbox that does not answer, if it still lives, records
+// the outputs that were finished, and removes what is left of it.
+func (e *Engine) recoverGone(rec SandboxRecord, known []uploader.Known, own []*running) error {
+	// First of all nobody may write any more. The disk stays.
+	if err := e.cfg.Runtime.Remove(e.ctx, rec.Spec.ID); err != nil {
+		return err
+	}
 	l := &live{record: rec, running: make(map[string]bool)}
-	if len(commands) > 0 {
-		l.putDownTo(commands[len(commands)-1])
+	if len(own) > 0 {
+		l.putDownTo(own[len(own)-1].record())
 	}
 	_, err := e.cfg.Disks.Open(rec.Spec.ID)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -203,59 +282,41 @@ func (e *Engine) recoverGone(ctx context.Context, rec SandboxRecord, known []upl
 		if err != nil {
 			return err
 		}
-		flushCtx, cancel := context.WithTimeout(ctx, flushTimeout)
+		flushCtx, cancel := context.WithTimeout(e.ctx, flushTimeout)
 		defer cancel()
 		_, err = w.Flush(flushCtx)
 		if err := errors.Join(err, w.Close()); err != nil {
 			return err
 		}
 	}
-	return e.forgetSandbox(ctx, rec, "it ended while the daemon was away")
+	return e.forgetSandbox(e.ctx, rec, "it ended while the daemon was away")
 }
 
-// recoverLost ends a command that nobody can tell anything of.
-func (e *Engine) recoverLost(rec CommandRecord) error {
-	rec.Reason = "its sandbox ended while the daemon was away"
-	for name, size := range map[string]*api.Output{"stdout": &rec.Stdout, "stderr": &rec.Stderr} {
-		log, err := outlog.Open(filepath.Join(e.outputDir(rec.ID), name))
-		if err != nil {
-			e.log.Warn("an output log is lost", "command", rec.ID, "error", err)
-			continue
-		}
-		*size = outputOf(log)
-		if err := errors.Join(log.End(), log.Close()); err != nil {
-			return err
-		}
-	}
-	was := rec.State
-	if err := move(&rec, api.StateLost, now()); err != nil {
-		return err
-	}
-	return e.update(rec.Key(), func(tx Tx) error { return putState(tx, was, &rec) })
-}
-
-// removeOrphans removes sandboxes and disks that no record owns: half-made
-// ones, and those that waited in the pool.
-func (e *Engine) removeOrphans(ctx context.Context, owned []SandboxRecord) error {
+// orphans are the sandboxes and disks that no record owns: half-made ones, and
+// those that waited in the pool.
+func (e *Engine) orphans(ctx context.Context, owned []SandboxRecord) ([]string, error) {
 	ids, err := e.cfg.Runtime.List(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	disks, err := e.cfg.Disks.List()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ids = append(ids, disks...)
 	slices.Sort(ids)
-	ids = slices.DeleteFunc(slices.Compact(ids), func(id string) bool {
+	return slices.DeleteFunc(slices.Compact(ids), func(id string) bool {
 		return slices.ContainsFunc(owned, func(r SandboxRecord) bool { return r.Spec.ID == id })
-	})
+	}), nil
+}
+
+// removeOrphans removes them. What can't be removed now is found again by the
+// next daemon.
+func (e *Engine) removeOrphans(ids []string) {
 	var all sync.WaitGroup
 	for _, id := range ids {
 		all.Go(func() {
-			// What can't be removed now is found again by the next daemon; it
-			// must not keep this one from serving.
-			if err := e.removeSandbox(ctx, id); err != nil {
+			if err := e.removeSandbox(e.ctx, id); err != nil {
 				e.log.Error("remove a sandbox that nobody owns", "sandbox", id, "error", err)
 				return
 			}
@@ -263,5 +324,4 @@ func (e *Engine) removeOrphans(ctx context.Context, owned []SandboxRecord) error
 		})
 	}
 	all.Wait()
-	return nil
 }

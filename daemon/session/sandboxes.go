@@ -65,7 +65,7 @@ func (e *Engine) liveOf(k ChatKey) *live {
 func (e *Engine) claim(ctx context.Context, k ChatKey, command string) (*live, error) {
 	unlock := e.keyLocks.lock(k.String())
 	defer unlock()
-	if l := e.liveOf(k); l != nil && l.enter(command) {
+	if l := e.settled(k); l != nil && l.enter(command) {
 		return l, nil
 	}
 	chat, err := e.chatRecord(k)

@@ -113,6 +113,9 @@ type Engine struct {
 	closing  bool
 	live     map[ChatKey]*live
 	commands map[string]*running
+	// recovering are chats whose sandboxes are being taken up; each is closed
+	// when that is done.
+	recovering map[ChatKey]chan struct{}
 }
 
 // New returns an Engine that has taken up what an earlier one left.
@@ -123,7 +126,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	e := &Engine{
 		cfg: cfg, log: cfg.Log, events: newEventHub(), lanes: newLanes(cfg.MaxRunning), seats: newSeats(cfg),
 		started: now(), live: make(map[ChatKey]*live), commands: make(map[string]*running), expiring: make(chan struct{}, 1),
-		watch: uploader.Watch,
+		recovering: make(map[ChatKey]chan struct{}), watch: uploader.Watch,
 	}
 	var err error
 	if e.builtinSkills, err = nameBuiltinSkills(cfg.Skills); err != nil {
@@ -156,6 +159,9 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 // An ephemeral engine removes them first.
 func (e *Engine) Close() error {
 	var errs []error
+	if e.cfg.Ephemeral {
+		e.allSettled()
+	}
 	e.mu.Lock()
 	e.closing = true
 	lives := make([]*live, 0, len(e.live))

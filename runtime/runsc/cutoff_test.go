@@ -2,6 +2,8 @@ package runsc_test
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 )
@@ -29,6 +31,9 @@ func TestRemoveWhileItBoots(t *testing.T) {
 		ids, err := r.runtime.List(t.Context())
 		if err != nil || len(ids) != 0 {
 			t.Errorf("after %s left: %q, %v", after, ids, err)
+		}
+		if state, err := os.ReadDir(filepath.Join(r.dir, "run", "state")); err != nil || len(state) != 0 {
+			t.Errorf("after %s runsc's state has %v, %v", after, state, err)
 		}
 	}
 }

@@ -83,7 +83,21 @@ func (r *Runtime) endProcesses(ctx context.Context, id string) error {
 	if !r.cgroups.usable {
 		args = append(args, "--ignore-cgroups")
 	}
-	return r.runsc(ctx, id, append(args, "delete", "--force", id))
+	if err := r.runsc(ctx, id, append(args, "delete", "--force", id)); err != nil {
+		return err
+	}
+	return r.removeState(id)
+}
+
+// removeState removes what runsc's own delete leaves when it finds no whole
+// state, such as after a kill in the middle of a boot.
+func (r *Runtime) removeState(id string) error {
+	for _, name := range []string{id + "_sandbox:" + id + ".lock", id + "_sandbox:" + id + ".state", "runsc-" + id + ".sock"} {
+		if err := os.Remove(filepath.Join(r.cfg.RunDir, "state", name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove runsc's state: %w", err)
+		}
+	}
+	return nil
 }
 
 // endStragglers ends the processes of a sandbox whose boot was cut off with the
