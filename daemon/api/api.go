@@ -309,17 +309,23 @@ type OutputChunk struct {
 
 // Info describes the daemon.
 type Info struct {
-	Version    string    `json:"version"`
-	StartedAt  time.Time `json:"started_at"`
-	Account    string    `json:"account" doc:"That the caller acts for."`
-	Operator   bool      `json:"operator"`
-	StateDir   string    `json:"state_dir"`
-	Image      Image     `json:"image"`
-	Store      string    `json:"store" doc:"local or s3"`
-	Limits     Limits    `json:"limits"`
-	Sandboxes  int       `json:"sandboxes" doc:"Live, of all accounts."`
-	Running    int       `json:"running_commands" doc:"Of all accounts."`
-	UploadWait int       `json:"uploads_waiting"`
+	Version   string    `json:"version"`
+	StartedAt time.Time `json:"started_at"`
+	Account   string    `json:"account" doc:"That the caller acts for."`
+	Operator  bool      `json:"operator"`
+	StateDir  string    `json:"state_dir"`
+	Image     Image     `json:"image"`
+	Store     string    `json:"store" doc:"local or s3"`
+	Limits    Limits    `json:"limits"`
+	Usage
+}
+
+// Usage says how busy the daemon is, of all accounts.
+type Usage struct {
+	Sandboxes  int `json:"sandboxes" doc:"Live, of all accounts."`
+	Running    int `json:"running_commands" doc:"Of all accounts."`
+	Waiting    int `json:"waiting_commands" doc:"Of all accounts."`
+	UploadWait int `json:"uploads_waiting"`
 }
 
 // Image names the image that sandboxes boot from.
@@ -343,6 +349,9 @@ type Limits struct {
 	OverlayBytes     int64   `json:"overlay_bytes" doc:"Of what is written elsewhere."`
 	Sandboxes        int     `json:"sandboxes" doc:"Live at a time on this host; more wait."`
 	AccountSandboxes int     `json:"account_sandboxes" doc:"Live at a time of one account; more wait."`
+	AccountRunning   int     `json:"account_running" doc:"Commands of one account that run at a time; more wait."`
+	Waiting          int     `json:"waiting" doc:"Commands of this host that may wait; more are refused with host_full."`
+	DiskReserve      int64   `json:"disk_reserve_bytes" doc:"Of the host's disk that is kept free: below it, work is refused with host_full."`
 	OutputBytes      int64   `json:"output_bytes" doc:"Kept of each stream."`
 	Enforced         bool    `json:"cgroups_enforced" doc:"Whether the host lets the daemon bound memory, CPU and processes."`
 	Unenforced       string  `json:"cgroups_reason,omitempty" doc:"Why not."`

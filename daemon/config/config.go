@@ -69,6 +69,12 @@ type Limits struct {
 	// of one account.
 	Sandboxes        int `toml:"sandboxes"`
 	AccountSandboxes int `toml:"account_sandboxes"`
+	// AccountRunning bounds the running commands of an account, Waiting those
+	// of the host that wait.
+	AccountRunning int `toml:"account_running"`
+	Waiting        int `toml:"waiting"`
+	// DiskReserve is what stays free of the host's disk.
+	DiskReserve Size `toml:"disk_reserve"`
 	// WarmPython keeps a Python with its imports done in each sandbox.
 	WarmPython bool `toml:"warm_python"`
 	// Pool is how many booted sandboxes wait for a chat.
@@ -161,6 +167,7 @@ func Default() Config {
 			IdleLife: Duration(5 * time.Minute), Pool: 1,
 			Timeout: Duration(api.DefaultTimeout), MaxTimeout: Duration(api.MaxTimeout), TurnBudget: Duration(api.TurnBudget),
 			Running: api.MaxRunning, WarmPython: true, Sandboxes: 64, AccountSandboxes: 32,
+			AccountRunning: 64, Waiting: 1024, DiskReserve: 1 << 30,
 		},
 		Network: Network{
 			Mode: string(sandbox.NetworkPublic), Rules: []sandbox.NetworkRule{}, Services: []sandbox.NetworkService{}, Flows: 2048,
@@ -239,6 +246,9 @@ func (c Config) Validate() error {
 	check(l.TurnBudget >= Duration(time.Second), "limits.turn_budget is %s, it must be at least 1s", time.Duration(l.TurnBudget))
 	check(l.Running >= 1 && l.Running <= 1024, "limits.running is %d, it must be between 1 and 1024", l.Running)
 	check(l.Sandboxes >= 1, "limits.sandboxes is %d, it must be at least 1", l.Sandboxes)
+	check(l.AccountRunning >= 1, "limits.account_running is %d, it must be at least 1", l.AccountRunning)
+	check(l.Waiting >= 1, "limits.waiting is %d, it must be at least 1", l.Waiting)
+	check(l.DiskReserve >= 0, "limits.disk_reserve is %d, it must not be below 0", l.DiskReserve)
 	check(l.AccountSandboxes >= 1, "limits.account_sandboxes is %d, it must be at least 1", l.AccountSandboxes)
 	check(l.Pool >= 0 && l.Pool <= 64, "limits.pool is %d, it must be between 0 and 64", l.Pool)
 	errs = append(errs, c.Network.validate()...)

@@ -13,7 +13,7 @@ func (s *server) routeChats() {
 			info := s.cfg.Info()
 			c := callerOf(ctx)
 			info.Account, info.Operator = c.account, c.operator
-			info.Sandboxes, info.Running, info.UploadWait = s.cfg.Engine.Counts()
+			info.Usage = s.cfg.Engine.Usage()
 			return info, nil
 		})
 	register(s, op("create-chat", http.MethodPost, "/v1/chats", "Make a chat"),

@@ -35,6 +35,9 @@ func (e *Engine) StartCommand(ctx context.Context, key ChatKey, req api.NewComma
 	if err := e.checkInputs(key, req.Inputs); err != nil {
 		return api.Command{}, err
 	}
+	if err := e.admit(); err != nil {
+		return api.Command{}, err
+	}
 	r, err := e.newRunning(rec)
 	if err != nil {
 		return api.Command{}, err

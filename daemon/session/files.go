@@ -119,6 +119,9 @@ func (l *live) at(at location, create bool, f func(place) error) error {
 
 // holding boots the chat's sandbox if there is none, and keeps it while f works.
 func (e *Engine) holding(ctx context.Context, k ChatKey, f func(*live) error) error {
+	if err := e.admitBytes(); err != nil {
+		return err
+	}
 	hold := newID("put-")
 	l, err := e.claim(ctx, k, hold)
 	if err != nil {

@@ -84,6 +84,7 @@ func (e *Engine) reopen(commands []CommandRecord) (map[string][]*running, error)
 		e.commands[rec.ID] = r
 		e.mu.Unlock()
 		e.lanes.take(rec.Key().String())
+		e.busy.take(rec.Account)
 		started[rec.Sandbox] = append(started[rec.Sandbox], r)
 	}
 	return started, nil
@@ -232,7 +233,7 @@ func (e *Engine) recoverCommand(l *live, r *running) {
 	}
 	r.process.Store(&p)
 	e.work.Go(func() {
-		defer e.lanes.leave(rec.Key().String())
+		defer e.leaveLanes(rec)
 		e.follow(r, l)
 	})
 }
@@ -248,8 +249,14 @@ func (e *Engine) loseAll(own []*running) {
 const endedAway = "its sandbox ended while the daemon was away"
 
 func (e *Engine) lose(r *running) {
-	defer e.lanes.leave(r.record().Key().String())
+	defer e.leaveLanes(r.record())
 	e.end(r, nil, verdict{state: api.StateLost, reason: endedAway})
+}
+
+// leaveLanes gives up what reopen took.
+func (e *Engine) leaveLanes(rec CommandRecord) {
+	e.lanes.leave(rec.Key().String())
+	e.busy.leave(rec.Account)
 }
 
 // loseRecord ends a command of which only the record is left.

@@ -131,6 +131,11 @@ func (e *Engine) run(r *running, lane *laneWaiter, l *live) {
 		return
 	}
 	defer e.lanes.leave(rec.Key().String())
+	if err := e.busy.wait(r.ctx, e.busy.join(rec.Account, rec.ID)); err != nil {
+		e.endUnstarted(r, err)
+		return
+	}
+	defer e.busy.leave(rec.Account)
 	e.mu.Lock()
 	closing := e.closing
 	e.mu.Unlock()

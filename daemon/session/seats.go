@@ -42,6 +42,9 @@ func (e *Engine) place(k ChatKey, command string) int {
 	if n := e.lanes.place(k.String(), command); n > 0 {
 		return n
 	}
+	if n := e.busy.place(k.Account, command); n > 0 {
+		return n
+	}
 	if n := e.seats.accounts.place(k.Account, command); n > 0 {
 		return n
 	}

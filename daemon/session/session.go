@@ -70,6 +70,11 @@ type Config struct {
 	// MaxSandboxes bounds the live sandboxes of the host, MaxAccountSandboxes
 	// those of one account. What does not fit waits its turn.
 	MaxSandboxes, MaxAccountSandboxes int
+	// MaxAccountRunning bounds the running commands of an account, MaxWaiting
+	// the commands of the host that wait. What would be more is refused.
+	MaxAccountRunning, MaxWaiting int
+	// DiskReserve is how many bytes of the host's disk are kept back.
+	DiskReserve int64
 	// Pool is how many booted sandboxes wait for a chat.
 	Pool int
 	// Retention is how long cells are kept where nobody says otherwise.
@@ -95,7 +100,9 @@ type Engine struct {
 	// started is when this engine began.
 	started time.Time
 	// lanes are a chat's running commands.
-	lanes  *lanes
+	lanes *lanes
+	// busy are an account's running commands.
+	busy   *lanes
 	seats  seats
 	inputs *keptInputs
 	// builtinSkills are the names of the skills that a chat begins with.
@@ -124,9 +131,9 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		return nil, fmt.Errorf("make the state directory: %w", err)
 	}
 	e := &Engine{
-		cfg: cfg, log: cfg.Log, events: newEventHub(), lanes: newLanes(cfg.MaxRunning), seats: newSeats(cfg),
-		started: now(), live: make(map[ChatKey]*live), commands: make(map[string]*running), expiring: make(chan struct{}, 1),
-		recovering: make(map[ChatKey]chan struct{}), watch: uploader.Watch,
+		cfg: cfg, log: cfg.Log, events: newEventHub(), lanes: newLanes(cfg.MaxRunning), busy: newLanes(cfg.MaxAccountRunning),
+		seats: newSeats(cfg), started: now(), live: make(map[ChatKey]*live), commands: make(map[string]*running),
+		recovering: make(map[ChatKey]chan struct{}), expiring: make(chan struct{}, 1), watch: uploader.Watch,
 	}
 	var err error
 	if e.builtinSkills, err = nameBuiltinSkills(cfg.Skills); err != nil {
@@ -184,13 +191,6 @@ func (e *Engine) Close() error {
 	}
 	e.work.Wait()
 	return errors.Join(errs...)
-}
-
-// Counts says how busy the engine is.
-func (e *Engine) Counts() (sandboxes, running, uploads int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return len(e.live), len(e.commands), e.uploads.Stats().Queued
 }
 
 // now is the clock; tests run under synctest.

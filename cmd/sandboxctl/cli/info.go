@@ -57,8 +57,9 @@ func printInfo(c *cli.Context, i api.Info) error {
 		{"a turn", fmt.Sprintf("%g s of work; %d commands of a chat at a time", limits.TurnBudget, limits.MaxRunning)},
 		{"a sandbox", bound + fmt.Sprintf("; removed %g s after its last command", limits.IdleLife)},
 		{"its disk", disk},
-		{"at a time", fmt.Sprintf("%d sandboxes on this host, %d of an account", limits.Sandboxes, limits.AccountSandboxes)},
-		{"now", fmt.Sprintf("%d sandboxes, %d running commands, %d uploads waiting", i.Sandboxes, i.Running, i.UploadWait)},
+		{"at a time", fmt.Sprintf("%d sandboxes on this host, %d of an account; %d running commands of an account", limits.Sandboxes, limits.AccountSandboxes, limits.AccountRunning)},
+		{"refused", fmt.Sprintf("work while %d commands wait, or the disk has less than %s left", limits.Waiting, humanize.IBytes(uint64(limits.DiskReserve)))},
+		{"now", fmt.Sprintf("%d sandboxes, %d running and %d waiting commands, %d waiting uploads", i.Sandboxes, i.Running, i.Waiting, i.UploadWait)},
 	} {
 		t.row(row[0], row[1])
 	}
