@@ -241,7 +241,7 @@ func (d *Daemon) newEngine(ctx context.Context, st *store.Store, run *runsc.Runt
 		OutputBytes: int64(l.Output), IdleLife: time.Duration(l.IdleLife), Pool: l.Pool,
 		DefaultTimeout: time.Duration(l.Timeout), MaxTimeout: time.Duration(l.MaxTimeout), TurnBudget: time.Duration(l.TurnBudget),
 		MaxRunning: l.Running, WarmPython: l.WarmPython, MaxSandboxes: l.Sandboxes, MaxAccountSandboxes: l.AccountSandboxes,
-		MaxAccountRunning: l.AccountRunning, MaxWaiting: l.Waiting, DiskReserve: int64(l.DiskReserve),
+		MaxAccountRunning: l.AccountRunning, MaxWaiting: l.Waiting, MaxAccountStored: int64(l.AccountStored), MaxAccountDaily: int64(l.AccountDaily), DiskReserve: int64(l.DiskReserve),
 		Ephemeral: ephemeral, Log: d.log,
 	})
 	if err != nil {

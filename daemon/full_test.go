@@ -111,3 +111,37 @@ func TestShortDiskRefusesWork(t *testing.T) {
 		t.Errorf("commands: %+v, %v", commands, err)
 	}
 }
+
+// TestAccountBytes reaches an account's limits of bytes.
+func TestAccountBytes(t *testing.T) {
+	d := daemontest.Start(t, func(c *config.Config) { c.Limits.AccountStored, c.Limits.AccountDaily = 3000, 5000 })
+	ctx := t.Context()
+	full := func(retryable bool) {
+		t.Helper()
+		_, err := d.Client.Start(ctx, api.DefaultChat, api.NewCommand{Argv: []string{"true"}})
+		var known *api.Error
+		if !errors.As(err, &known) || known.Code != api.CodeAccountFull || known.Retryable != retryable {
+			t.Errorf("%v", err)
+		}
+	}
+	succeeded(t, d, d.Shell("head -c 2000 /dev/zero >/outputs/a"))
+	succeeded(t, d, d.Shell("head -c 2000 /dev/zero >/outputs/b")) // one that has begun may go over
+	full(false)
+	s, err := d.Settings(ctx)
+	if err != nil || s.Stored != 4000 || s.StoredLimit != 3000 || s.Today != 4000 || s.TodayLimit != 5000 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	// Others have limits of their own.
+	other := client.New(d.Config.Paths.Socket, "other")
+	if _, err := other.Start(ctx, api.DefaultChat, api.NewCommand{Argv: []string{"true"}}); err != nil {
+		t.Error(err)
+	}
+	if err := d.DeleteChat(ctx, api.DefaultChat); err != nil {
+		t.Fatal(err)
+	}
+	succeeded(t, d, d.Shell("head -c 1500 /dev/zero >/outputs/c"))
+	full(true)
+	if s, err = d.Settings(ctx); err != nil || s.Stored != 1500 || s.Today != 5500 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}

@@ -27,6 +27,7 @@ const (
 	CodeIdempotency      Code = "idempotency_conflict"
 	CodeTooLarge         Code = "too_large"
 	CodeHostFull         Code = "host_full"
+	CodeAccountFull      Code = "account_full"
 	CodeUnavailable      Code = "unavailable"
 	CodeInternal         Code = "internal"
 )

@@ -53,6 +53,11 @@ func (r Retention) Expiry(from time.Time) *time.Time {
 type Settings struct {
 	Account   string    `json:"account"`
 	Retention Retention `json:"retention" enum:"immediate,1h,2h,6h,12h,1d,2d,3d,5d,7d,10d,14d,30d,90d,6mo,1y,forever" doc:"How long cells are kept in chats that say nothing else."`
+	// Stored and Today are what the account has used, with its limits.
+	Stored      int64 `json:"stored_bytes" doc:"Of its cells."`
+	StoredLimit int64 `json:"stored_limit_bytes,omitempty" doc:"Absent when there is none."`
+	Today       int64 `json:"published_today_bytes" doc:"Since midnight UTC."`
+	TodayLimit  int64 `json:"published_limit_bytes,omitempty" doc:"Absent when there is none."`
 }
 
 // ChangeSettings changes what is given.

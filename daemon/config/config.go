@@ -73,6 +73,10 @@ type Limits struct {
 	// of the host that wait.
 	AccountRunning int `toml:"account_running"`
 	Waiting        int `toml:"waiting"`
+	// AccountStored bounds the bytes of an account's cells, AccountDaily those
+	// that it publishes in a day; 0 is no limit.
+	AccountStored Size `toml:"account_stored"`
+	AccountDaily  Size `toml:"account_daily"`
 	// DiskReserve is what stays free of the host's disk.
 	DiskReserve Size `toml:"disk_reserve"`
 	// WarmPython keeps a Python with its imports done in each sandbox.
@@ -248,6 +252,8 @@ func (c Config) Validate() error {
 	check(l.Sandboxes >= 1, "limits.sandboxes is %d, it must be at least 1", l.Sandboxes)
 	check(l.AccountRunning >= 1, "limits.account_running is %d, it must be at least 1", l.AccountRunning)
 	check(l.Waiting >= 1, "limits.waiting is %d, it must be at least 1", l.Waiting)
+	check(l.AccountStored >= 0, "limits.account_stored is %d, it must not be below 0", l.AccountStored)
+	check(l.AccountDaily >= 0, "limits.account_daily is %d, it must not be below 0", l.AccountDaily)
 	check(l.DiskReserve >= 0, "limits.disk_reserve is %d, it must not be below 0", l.DiskReserve)
 	check(l.AccountSandboxes >= 1, "limits.account_sandboxes is %d, it must be at least 1", l.AccountSandboxes)
 	check(l.Pool >= 0 && l.Pool <= 64, "limits.pool is %d, it must be between 0 and 64", l.Pool)

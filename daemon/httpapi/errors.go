@@ -34,6 +34,7 @@ var statuses = map[api.Code]int{
 	api.CodeIdempotency:      http.StatusConflict,
 	api.CodeTooLarge:         http.StatusRequestEntityTooLarge,
 	api.CodeHostFull:         http.StatusServiceUnavailable,
+	api.CodeAccountFull:      http.StatusTooManyRequests,
 	api.CodeUnavailable:      http.StatusServiceUnavailable,
 	api.CodeInternal:         http.StatusInternalServerError,
 }

@@ -11,10 +11,13 @@ import (
 
 // admit refuses what a full host has no room for, before anything is recorded.
 // What only has to wait for its turn is not refused.
-func (e *Engine) admit() error {
+func (e *Engine) admit(account string) error {
 	if n := e.Usage().Waiting; n >= e.cfg.MaxWaiting {
 		return api.Errorf(api.CodeHostFull, "%d commands wait on this host already", n).CanRetry().
 			WithHint("try again when some have ended")
+	}
+	if err := e.admitAccount(account); err != nil {
+		return err
 	}
 	return e.admitBytes()
 }

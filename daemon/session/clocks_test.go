@@ -170,7 +170,7 @@ func turnClocks(t *testing.T, f func(c *clocks)) {
 			Skills: noSkills{}, Network: session.Network{Control: quiet{}}, StateDir: dir, OutputBytes: 1 << 20,
 			ClosedFiles: func(string) (map[string]session.FileState, error) { return nil, nil },
 			IdleLife:    5 * time.Minute, DefaultTimeout: api.DefaultTimeout, MaxTimeout: api.MaxTimeout, TurnBudget: api.TurnBudget,
-			MaxRunning: api.MaxRunning, MaxSandboxes: 64, MaxAccountSandboxes: 32, Retention: api.RetentionForever,
+			MaxRunning: api.MaxRunning, MaxSandboxes: 64, MaxAccountSandboxes: 32, MaxAccountRunning: 64, MaxWaiting: 1024, Retention: api.RetentionForever,
 			Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		})
 		if err != nil {

@@ -35,18 +35,18 @@ func (e *Engine) StartCommand(ctx context.Context, key ChatKey, req api.NewComma
 	if err := e.checkInputs(key, req.Inputs); err != nil {
 		return api.Command{}, err
 	}
-	if err := e.admit(); err != nil {
+	if err := e.admit(key.Account); err != nil {
 		return api.Command{}, err
 	}
 	r, err := e.newRunning(rec)
 	if err != nil {
 		return api.Command{}, err
 	}
-	lane := e.lanes.join(key.String(), rec.ID)
-	l := e.enterNow(&rec, lane)
+	line := e.queueUp(rec)
+	l := e.enterNow(&rec, line)
 	first, err := e.recordCommand(key, &rec, req, idempotency)
 	if err != nil || first != "" {
-		e.lanes.abandon(lane)
+		line.abandon()
 		err = errors.Join(err, r.discard(), os.RemoveAll(e.outputDir(rec.ID)))
 		if l != nil {
 			err = errors.Join(err, e.leave(l, rec.ID))
@@ -57,7 +57,7 @@ func (e *Engine) StartCommand(ctx context.Context, key ChatKey, req api.NewComma
 		return e.Command(key, first)
 	}
 	r.rec = rec
-	e.launch(r, lane, l)
+	e.launch(r, line, l)
 	return e.Command(key, rec.ID)
 }
 
@@ -65,9 +65,9 @@ func (e *Engine) StartCommand(ctx context.Context, key ChatKey, req api.NewComma
 // nothing stands in the way: then it is recorded as running at once, which is
 // one transaction less. It returns nil when the command has to wait for
 // anything.
-func (e *Engine) enterNow(rec *CommandRecord, lane *laneWaiter) *live {
+func (e *Engine) enterNow(rec *CommandRecord, line *ticket) *live {
 	l := e.liveOf(rec.Key())
-	if l == nil || !lane.ready() || !l.hasInputs(rec.Inputs) || !l.enter(rec.ID) {
+	if l == nil || !line.ready() || !l.hasInputs(rec.Inputs) || !l.enter(rec.ID) {
 		return nil
 	}
 	e.settle(rec, l)
@@ -78,11 +78,11 @@ func (e *Engine) enterNow(rec *CommandRecord, lane *laneWaiter) *live {
 }
 
 // launch puts a recorded command into its chat's queue, or starts it in l.
-func (e *Engine) launch(r *running, lane *laneWaiter, l *live) {
+func (e *Engine) launch(r *running, line *ticket, l *live) {
 	e.mu.Lock()
 	e.commands[r.rec.ID] = r
 	e.mu.Unlock()
-	e.work.Go(func() { e.run(r, lane, l) })
+	e.work.Go(func() { e.run(r, line, l) })
 }
 
 // recordCommand writes a new command within its turn. It returns the command

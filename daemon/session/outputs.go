@@ -132,6 +132,7 @@ func (r receiver) record(tx Tx, work work, f uploader.Finished, contentType stri
 	}
 	return cell, job, errors.Join(
 		tx.PutCell(cell),
+		countBytes(tx, cell.Account, f.Snapshot.Size),
 		tx.PutKnown(work.sandbox, f.Known(), cell.Ordinal),
 		tx.PutJob(JobRecord{Job: job, Cell: work.chat, Ordinal: cell.Ordinal}),
 		emit(tx, work.chat, cellEvent(api.EventCellPending, cell)),

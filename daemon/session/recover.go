@@ -83,8 +83,7 @@ func (e *Engine) reopen(commands []CommandRecord) (map[string][]*running, error)
 		e.mu.Lock()
 		e.commands[rec.ID] = r
 		e.mu.Unlock()
-		e.lanes.take(rec.Key().String())
-		e.busy.take(rec.Account)
+		e.takeLanes(rec)
 		started[rec.Sandbox] = append(started[rec.Sandbox], r)
 	}
 	return started, nil
@@ -135,7 +134,7 @@ func (e *Engine) resumeQueued() error {
 		if rec.Ending != "" {
 			r.cancel(endings[rec.Ending])
 		}
-		e.launch(r, e.lanes.join(r.rec.Key().String(), r.rec.ID), nil)
+		e.launch(r, e.queueUp(rec), nil)
 	}
 	return nil
 }
@@ -251,12 +250,6 @@ const endedAway = "its sandbox ended while the daemon was away"
 func (e *Engine) lose(r *running) {
 	defer e.leaveLanes(r.record())
 	e.end(r, nil, verdict{state: api.StateLost, reason: endedAway})
-}
-
-// leaveLanes gives up what reopen took.
-func (e *Engine) leaveLanes(rec CommandRecord) {
-	e.lanes.leave(rec.Key().String())
-	e.busy.leave(rec.Account)
 }
 
 // loseRecord ends a command of which only the record is left.

@@ -14,6 +14,9 @@ import (
 type AccountRecord struct {
 	Account   string        `json:"account"`
 	Retention api.Retention `json:"retention,omitempty"`
+	// DayBytes were published on Day, a date in UTC.
+	Day      string `json:"day,omitempty"`
+	DayBytes int64  `json:"day_bytes,omitempty"`
 }
 
 // Expiring names a cell and when it is to be removed.
@@ -48,9 +51,12 @@ func checkRetention(r api.Retention) error {
 
 // Settings returns an account's settings.
 func (e *Engine) Settings(account string) (api.Settings, error) {
-	s := api.Settings{Account: account}
+	s := api.Settings{Account: account, StoredLimit: e.cfg.MaxAccountStored, TodayLimit: e.cfg.MaxAccountDaily}
 	err := e.cfg.Store.View(func(tx Tx) (err error) {
-		s.Retention, err = e.retentionOf(tx, ChatRecord{Account: account})
+		if s.Retention, err = e.retentionOf(tx, ChatRecord{Account: account}); err != nil {
+			return err
+		}
+		s.Stored, s.Today, err = bytesOf(tx, account)
 		return err
 	})
 	return s, err

@@ -124,18 +124,12 @@ func outputOf(l *outlog.Log) api.Output {
 
 // run is a command's whole life after it was recorded; l is its sandbox if it is
 // in there already.
-func (e *Engine) run(r *running, lane *laneWaiter, l *live) {
-	rec := r.record()
-	if err := e.lanes.wait(r.ctx, lane); err != nil {
+func (e *Engine) run(r *running, line *ticket, l *live) {
+	if err := line.wait(r.ctx); err != nil {
 		e.endUnstarted(r, err)
 		return
 	}
-	defer e.lanes.leave(rec.Key().String())
-	if err := e.busy.wait(r.ctx, e.busy.join(rec.Account, rec.ID)); err != nil {
-		e.endUnstarted(r, err)
-		return
-	}
-	defer e.busy.leave(rec.Account)
+	defer line.leave()
 	e.mu.Lock()
 	closing := e.closing
 	e.mu.Unlock()

@@ -73,6 +73,9 @@ type Config struct {
 	// MaxAccountRunning bounds the running commands of an account, MaxWaiting
 	// the commands of the host that wait. What would be more is refused.
 	MaxAccountRunning, MaxWaiting int
+	// MaxAccountStored bounds the bytes of an account's cells, MaxAccountDaily
+	// those that it publishes in a day; 0 is no limit.
+	MaxAccountStored, MaxAccountDaily int64
 	// DiskReserve is how many bytes of the host's disk are kept back.
 	DiskReserve int64
 	// Pool is how many booted sandboxes wait for a chat.
