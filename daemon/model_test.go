@@ -169,6 +169,7 @@ func (p *player) finish(c api.Command, state api.State) api.Command {
 		// A daemon that died between recording a command and starting it says
 		// so; then nothing of it happened.
 		if got.State == api.StateLost && strings.Contains(got.Reason, "before it was started") {
+			p.lostBox = p.lostBox && !got.FilesLost // it has said so
 			return got
 		}
 		p.fail("%q ended as %s (%s), want %s; %v", c.Shell, got.State, got.Reason, state, err)

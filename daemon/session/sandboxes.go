@@ -202,11 +202,21 @@ func forwardHints(l *live) {
 	}
 }
 
+// gone tells whether the sandbox has ended, also if nobody has seen to it yet.
+func (l *live) gone() bool {
+	select {
+	case <-l.handle.Done():
+		return true
+	default:
+		return false
+	}
+}
+
 // enter notes a command in the sandbox, unless it is ending.
 func (l *live) enter(command string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ended {
+	if l.ended || l.gone() {
 		return false
 	}
 	l.running[command] = true
@@ -286,7 +296,9 @@ func (e *Engine) endSandbox(ctx context.Context, l *live, why string) error {
 	l.idle.Stop()
 	l.mu.Unlock()
 	e.mu.Lock()
-	delete(e.live, l.record.Chat)
+	if e.live[l.record.Chat] == l { // else a command has a new one already
+		delete(e.live, l.record.Chat)
+	}
 	e.mu.Unlock()
 	flushCtx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
