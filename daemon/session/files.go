@@ -143,6 +143,7 @@ func (e *Engine) PutFile(ctx context.Context, k ChatKey, p string, r io.Reader) 
 			return err
 		}
 		l.setInput(at, in)
+		l.wrote(at)
 		info = fileInfo(at, st)
 		return nil
 	})

@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"path"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/gabriel-vasile/mimetype"
@@ -36,6 +33,7 @@ type receiver struct {
 // events are one transaction.
 func (r receiver) Finished(_ context.Context, files []uploader.Finished) error {
 	work := r.l.work()
+	makers := make([]CommandRecord, len(files))
 	types := make([]string, len(files))
 	for i, f := range files {
 		t, err := r.e.sniff(f)
@@ -43,13 +41,14 @@ func (r receiver) Finished(_ context.Context, files []uploader.Finished) error {
 			return err
 		}
 		types[i] = t
+		makers[i] = r.l.makerOf(f.Path, time.Unix(0, f.Identity.CTime))
 	}
 	var cells []CellRecord
 	var jobs []uploader.Job
 	err := r.e.update(work.chat, func(tx Tx) error {
 		cells, jobs = nil, nil
 		for i, f := range files {
-			cell, job, err := r.record(tx, work, f, types[i])
+			cell, job, err := r.record(tx, work.by(makers[i]), f, types[i])
 			if err != nil {
 				return fmt.Errorf("record output %s: %w", f.Path, err)
 			}
@@ -64,7 +63,9 @@ func (r receiver) Finished(_ context.Context, files []uploader.Finished) error {
 	r.e.wakeSweeper()
 	r.e.findFacts(r.l, cells)
 	r.e.makePreviews(r.l, cells)
-	r.e.keepInputs(r.l, work.command)
+	for _, made := range makers {
+		r.e.keepInputs(r.l, made)
+	}
 	return nil
 }
 
@@ -156,64 +157,6 @@ func (e *Engine) sniff(f uploader.Finished) (string, error) {
 		err = nil
 	}
 	return mimetype.Detect(head[:n]).String(), errors.Join(err, snap.Close())
-}
-
-// work is what outputs of this moment are put down to.
-type work struct {
-	chat    ChatKey
-	sandbox string
-	command CommandRecord
-	inputs  map[string]Input
-}
-
-// work returns what the sandbox's outputs are put down to.
-func (l *live) work() work {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return work{l.record.Chat, l.record.Spec.ID, l.last, maps.Clone(l.record.Inputs)}
-}
-
-// putDownTo makes a command the one that outputs are put down to.
-func (l *live) putDownTo(rec CommandRecord) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.last = rec
-}
-
-// pill says what kind of work made a file of that type.
-func (w work) pill(contentType string) api.Pill {
-	if w.command.Kind != "" {
-		return w.command.Kind
-	}
-	kind, _, _ := strings.Cut(contentType, "/")
-	switch kind {
-	case "video":
-		return api.PillVideoEdit
-	case "audio":
-		return api.PillAudioEdit
-	case "image":
-		if w.fromVideo() {
-			return api.PillFrameExtract
-		}
-		return api.PillImageEdit
-	}
-	return api.PillFile
-}
-
-// fromVideo tells whether the command worked on a video: one that it declared
-// as an input, or else one that its text names.
-func (w work) fromVideo() bool {
-	c := w.command
-	text := strings.Join(append([]string{c.Shell, c.Python}, slices.Concat(c.Argv, c.Args)...), "\n")
-	for name, in := range w.inputs {
-		if !strings.HasPrefix(in.ContentType, "video/") {
-			continue
-		}
-		if slices.Contains(c.Inputs, name) || strings.Contains(text, name) {
-			return true
-		}
-	}
-	return false
 }
 
 // collect publishes what a command that has ended left in /outputs, and returns

@@ -80,7 +80,7 @@ func (e *Engine) OpenPreview(k ChatKey, ordinal int, kind string) (api.Cell, io.
 // other, until the sandbox ends.
 func (e *Engine) makePreviews(l *live, cells []CellRecord) {
 	cells = slices.DeleteFunc(slices.Clone(cells), func(c CellRecord) bool { return !probed(c.File.ContentType) })
-	if len(cells) == 0 {
+	if len(cells) == 0 || l.handle == nil { // or the sandbox has ended
 		return
 	}
 	l.keeping.Go(func() {

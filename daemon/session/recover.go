@@ -174,7 +174,7 @@ func (e *Engine) recoverSandbox(rec SandboxRecord, own []*running, taken chan st
 		if !errors.Is(err, sandbox.ErrGone) {
 			e.log.Warn("a sandbox can't be taken up again", "sandbox", rec.Spec.ID, "error", err)
 		}
-		err := e.recoverGone(rec, known, own)
+		err := e.recoverGone(rec, known)
 		if e.ctx.Err() != nil {
 			return e.letGo(own, nil)
 		}
@@ -182,7 +182,11 @@ func (e *Engine) recoverSandbox(rec SandboxRecord, own []*running, taken chan st
 		e.loseAll(own)
 		return err
 	}
-	l, err := e.attach(rec, h, known)
+	spans, err := e.spansIn(rec)
+	if err != nil {
+		return errors.Join(err, e.letGo(own, h))
+	}
+	l, err := e.attach(rec, h, known, spans)
 	if err != nil {
 		return errors.Join(err, e.letGo(own, h))
 	}
@@ -217,7 +221,6 @@ func (e *Engine) recoverCommand(l *live, r *running) {
 		e.lose(r)
 		return
 	}
-	l.putDownTo(rec)
 	var from sandbox.Offsets
 	from.Stdout, _ = r.out.Size()
 	from.Stderr, _ = r.err.Size()
@@ -264,16 +267,17 @@ func (e *Engine) loseRecord(rec CommandRecord) error {
 
 // recoverGone ends a sandbox that does not answer, if it still lives, records
 // the outputs that were finished, and removes what is left of it.
-func (e *Engine) recoverGone(rec SandboxRecord, known []uploader.Known, own []*running) error {
+func (e *Engine) recoverGone(rec SandboxRecord, known []uploader.Known) error {
 	// First of all nobody may write any more. The disk stays.
 	if err := e.cfg.Runtime.Remove(e.ctx, rec.Spec.ID); err != nil {
 		return err
 	}
-	l := &live{record: rec, running: make(map[string]bool)}
-	if len(own) > 0 {
-		l.putDownTo(own[len(own)-1].record())
+	spans, err := e.spansIn(rec)
+	if err != nil {
+		return err
 	}
-	_, err := e.cfg.Disks.Open(rec.Spec.ID)
+	l := &live{record: rec, running: make(map[string]bool), broken: brokenIn(rec), spans: spans}
+	_, err = e.cfg.Disks.Open(rec.Spec.ID)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -285,6 +289,7 @@ func (e *Engine) recoverGone(rec SandboxRecord, known []uploader.Known, own []*r
 		flushCtx, cancel := context.WithTimeout(e.ctx, flushTimeout)
 		defer cancel()
 		_, err = w.Flush(flushCtx)
+		l.keeping.Wait()
 		if err := errors.Join(err, w.Close()); err != nil {
 			return err
 		}

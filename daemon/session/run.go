@@ -195,7 +195,7 @@ func (e *Engine) settle(rec *CommandRecord, l *live) {
 // start starts a command in the sandbox that it has entered.
 func (e *Engine) start(r *running, l *live) error {
 	rec := r.record()
-	l.putDownTo(rec)
+	l.began(rec)
 	cmd := e.guestCommand(rec, r)
 	if r.stdin != nil {
 		cmd.Stdin = r.stdin
@@ -291,6 +291,9 @@ func (e *Engine) follow(r *running, l *live) {
 	}
 	if e.ctx.Err() != nil && errors.Is(p.Status().Err, errLetGo) {
 		return
+	}
+	if st := p.Status(); !rec.Keep || st.Left == 0 {
+		l.finished(rec.ID, now())
 	}
 	if broken := p.Status().Broken; len(broken) > 0 {
 		if err := errors.Join(e.breakOff(l, broken, beingWritten), e.sealBroken(l)); err != nil {

@@ -37,8 +37,10 @@ type live struct {
 	mu      sync.Mutex
 	record  SandboxRecord
 	running map[string]bool
-	// last is the command that outputs are put down to.
-	last  CommandRecord
+	// spans are the times of its commands.
+	spans []span
+	// puts are the times of files that the host wrote below /outputs.
+	puts map[string]time.Time
 	idle  *time.Timer
 	ended bool
 	facts sync.WaitGroup
@@ -115,7 +117,7 @@ func (e *Engine) bootFor(ctx context.Context, chat ChatRecord) (*live, error) {
 	if err := e.laySkills(spec.Disk, chat); err != nil {
 		return nil, errors.Join(err, h.Detach(), e.forgetSandbox(ctx, rec, "its skills could not be laid out"))
 	}
-	l, err := e.attach(rec, h, nil)
+	l, err := e.attach(rec, h, nil, nil)
 	if err != nil {
 		return nil, errors.Join(err, h.Detach(), e.forgetSandbox(ctx, rec, "it could not be watched"))
 	}
@@ -161,8 +163,11 @@ func (e *Engine) boot(ctx context.Context, network sandbox.NetworkPolicy) (sandb
 }
 
 // attach begins to follow a sandbox.
-func (e *Engine) attach(rec SandboxRecord, h sandbox.Handle, known []uploader.Known) (*live, error) {
-	l := &live{handle: h, record: rec, running: make(map[string]bool), broken: brokenIn(rec), factsSlots: make(chan struct{}, 1), previewSlots: make(chan struct{}, 1)}
+func (e *Engine) attach(rec SandboxRecord, h sandbox.Handle, known []uploader.Known, spans []span) (*live, error) {
+	l := &live{
+		handle: h, record: rec, running: make(map[string]bool), broken: brokenIn(rec), spans: spans,
+		factsSlots: make(chan struct{}, 1), previewSlots: make(chan struct{}, 1),
+	}
 	l.ctx, l.cancel = context.WithCancel(e.ctx)
 	w, err := e.watch(e.watchConfig(l, known))
 	if err != nil {

@@ -34,6 +34,7 @@ func (e *Engine) PutTree(ctx context.Context, k ChatKey, p string, replace bool,
 			}
 			l.dropInput(at)
 			l.setInput(at, in)
+			l.wrote(at)
 			info = fileInfo(at, st)
 			return nil
 		})
