@@ -6,6 +6,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -193,16 +194,24 @@ func (c *Client) DeleteChat(ctx context.Context, chat string) error {
 	return err
 }
 
-// Start begins a command and returns at once.
+// Start begins a command and returns at once. When the daemon goes away in the
+// middle of the request it is asked again, and begins the command once.
 func (c *Client) Start(ctx context.Context, chat string, cmd api.NewCommand) (api.Command, error) {
-	return call[api.Command](ctx, c, request{method: http.MethodPost, path: []string{"chats", chat, "commands"}}, cmd)
+	return c.StartOnce(ctx, chat, rand.Text(), cmd)
 }
 
-// StartOnce begins a command at most once for a key, however often it is asked.
+// StartOnce is Start under an idempotency key of the caller's: asked again with
+// the same key and request, it answers with the same command.
 func (c *Client) StartOnce(ctx context.Context, chat, key string, cmd api.NewCommand) (api.Command, error) {
-	return call[api.Command](ctx, c, request{
-		method: http.MethodPost, path: []string{"chats", chat, "commands"}, header: http.Header{"Idempotency-Key": {key}},
-	}, cmd)
+	return retry(ctx, func(func()) (api.Command, error) {
+		started, err := call[api.Command](ctx, c, request{
+			method: http.MethodPost, path: []string{"chats", chat, "commands"}, header: http.Header{"Idempotency-Key": {key}},
+		}, cmd)
+		if err != nil {
+			err = cut(err)
+		}
+		return started, err
+	})
 }
 
 // OpenTurn opens the chat's next turn; an empty id lets the daemon choose one.

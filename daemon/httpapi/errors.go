@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"syscall"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -114,6 +115,11 @@ func (s *server) wire(ctx context.Context, err error) *wireError {
 	}
 	if !isCanceled(err) {
 		s.cfg.Log.Error("request", "request_id", id, "error", err)
+	}
+	if errors.Is(err, syscall.ENOSPC) {
+		e := api.Errorf(api.CodeHostFull, "the host's disk is full").WithHint("its operator has to make room below the daemon's state directory").CanRetry()
+		e.RequestID = id
+		return &wireError{e}
 	}
 	e := api.Errorf(api.CodeInternal, "the daemon could not do this").
 		WithHint("look for request_id %s in its log (journalctl -u media-sandbox)", id)

@@ -129,7 +129,7 @@ func (e *Engine) DeleteChat(ctx context.Context, key ChatKey) error {
 		}
 	}
 	var commands []CommandRecord
-	err := e.cfg.Store.Update(func(tx Tx) (err error) {
+	err := e.update(key, func(tx Tx) (err error) {
 		cells, err := tx.Cells(key)
 		if err != nil {
 			return err

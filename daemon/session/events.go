@@ -81,6 +81,9 @@ func (e *Engine) Follow(ctx context.Context, k ChatKey, after uint64, send func(
 		return err
 	}
 	return e.follower(ctx, k, func(tx Tx) (func() error, bool, error) {
+		if _, err := tx.Chat(k); err != nil {
+			return nil, false, notFound(err, api.CodeChatNotFound, "the chat %q was deleted", k.ID)
+		}
 		events, err := tx.Events(k, after, eventPage)
 		for _, ev := range events {
 			e.addURL(tx, k, ev.Cell)

@@ -40,7 +40,7 @@ type live struct {
 	// spans are the times of its commands.
 	spans []span
 	// puts are the times of files that the host wrote below /outputs.
-	puts map[string]time.Time
+	puts  map[string]time.Time
 	idle  *time.Timer
 	ended bool
 	facts sync.WaitGroup

@@ -84,8 +84,10 @@ func endOf(c api.Command) error {
 		return nil
 	case api.StateFailed:
 		switch {
-		case c.ExitCode != nil:
+		case c.ExitCode != nil && c.Reason == fmt.Sprintf("exit code %d", *c.ExitCode):
 			return exitStatus{*c.ExitCode, ""}
+		case c.ExitCode != nil:
+			return exitStatus{*c.ExitCode, "the command failed: " + c.Reason}
 		case c.Signal != 0:
 			return exitStatus{exitSignal + c.Signal, fmt.Sprintf("the command failed: %s", c.Reason)}
 		}

@@ -67,7 +67,7 @@ func saveArchive(c *cli.Context, r io.Reader, name string) (string, error) {
 	if _, err := os.Lstat(to); err == nil && !named {
 		return "", usagef("%s exists: name the file to replace with -o", to)
 	}
-	if err := replaceFile(to, r); err != nil {
+	if err := replaceFile(c.Context, to, r); err != nil {
 		return "", fmt.Errorf("save %s: %w", to, err)
 	}
 	return to, nil

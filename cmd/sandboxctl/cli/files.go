@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/dustin/go-humanize"
 	"github.com/urfave/cli/v2"
@@ -131,6 +134,9 @@ func safeName(name string, ordinal int) string {
 // path. It replaces a file only where the user named it.
 func save(c *cli.Context, r io.Reader, name string, size int64) (string, error) {
 	to := c.String("output")
+	if to == "" && c.IsSet("output") {
+		return "", usagef("-o names no path")
+	}
 	if to == "-" {
 		_, err := io.Copy(c.App.Writer, r)
 		return "", err
@@ -142,7 +148,7 @@ func save(c *cli.Context, r io.Reader, name string, size int64) (string, error) 
 		}
 	}
 	r, done := progress(c, r, size, name)
-	err := replaceFile(to, r)
+	err := replaceFile(c.Context, to, r)
 	done()
 	if err != nil {
 		return "", fmt.Errorf("save %s: %w", to, err)
@@ -152,12 +158,12 @@ func save(c *cli.Context, r io.Reader, name string, size int64) (string, error) 
 
 // replaceFile makes path hold what r gives, whole or not at all. What is no
 // file, such as a device or a pipe, is written to, not replaced.
-func replaceFile(path string, r io.Reader) error {
+func replaceFile(ctx context.Context, path string, r io.Reader) error {
 	if to, err := filepath.EvalSymlinks(path); err == nil {
 		path = to
 	}
 	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
-		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		f, err := openSpecial(ctx, path)
 		if err != nil {
 			return err
 		}
@@ -176,6 +182,22 @@ func replaceFile(path string, r io.Reader) error {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return nil
+}
+
+// openSpecial opens a device or a pipe for writing. A pipe that nobody reads yet
+// is waited for, but not longer than the user likes.
+func openSpecial(ctx context.Context, path string) (*os.File, error) {
+	for {
+		f, err := os.OpenFile(path, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+		if !errors.Is(err, syscall.ENXIO) {
+			return f, err
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 }
 
 func lsCommand() *cli.Command {
