@@ -7,6 +7,7 @@ child waits there for the script it is to become: then it looks like a fresh
 
 Children are forked twice, so that PID 1 is their parent.
 """
+import atexit
 import gc
 import importlib
 import json
@@ -14,6 +15,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import types
 
 CONTROL = 3
@@ -99,6 +101,60 @@ def run(main, script):
         sys.exit(1)
 
 
+def status(exit):
+    """Returns what a SystemExit asks for, as the interpreter reads it."""
+    code = exit.code
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    print(code, file=sys.stderr)
+    return 1
+
+
+def clear(module):
+    """Lets go of a module's objects in the interpreter's order: private names first."""
+    names = module.__dict__
+    for private in (True, False):
+        for name in list(names):
+            if name != "__builtins__" and (name.startswith("_") and not name.startswith("__")) == private:
+                names[name] = None
+
+
+def flush():
+    """Writes out what was printed. Returns the exit code that the interpreter has
+    when it can't, or 0."""
+    code = 0
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except Exception:
+            code = 120
+    return code
+
+
+def leave(code, before):
+    """Ends the process as the interpreter ends itself, but leaves alone what was
+    there before the script: taking that apart takes long, and nobody sees it.
+
+    What the script made is let go of, since an object may write a last line, and
+    a file that was not closed is written out.
+    """
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    code = flush() or code
+    main = sys.modules.get("__main__")
+    made = [m for name, m in list(sys.modules.items()) if name not in before and isinstance(m, types.ModuleType)]
+    sys.last_exc = sys.last_value = sys.last_traceback = sys.last_type = None
+    gc.collect()
+    for module in ([main] if main is not None else []) + made[::-1]:
+        clear(module)
+    gc.collect()
+    flush()
+    os._exit(code)
+
+
 def fork(control):
     """Forks a child ahead. Returns its socket and None in the child."""
     ours, theirs = socket.socketpair()
@@ -133,4 +189,11 @@ gc.freeze()
 _sock = serve()
 _request, _fds = receive(_sock)
 _sock.close()
-run(*become(_request, _fds))
+_before = frozenset(sys.modules)
+_code = 0
+try:
+    run(*become(_request, _fds))
+except SystemExit as _exit:
+    _code = status(_exit)
+    _exit = None
+leave(_code, _before)
