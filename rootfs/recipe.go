@@ -21,7 +21,7 @@ import (
 
 // embedded holds the recipe and the files it names.
 //
-//go:embed recipe.toml node
+//go:embed recipe.toml node all:mediakit
 var embedded embed.FS
 
 // recipeFile is the embedded recipe.

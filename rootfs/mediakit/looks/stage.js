@@ -1,0 +1,43 @@
+// What all looks share: parameters, sizes, text that fits, the timeline.
+const P = JSON.parse(document.getElementById("parameters").textContent);
+const u = Math.min(P.width, P.height) / 100;
+const $ = (id) => document.getElementById(id);
+const root = document.documentElement.style;
+root.setProperty("--u", u + "px");
+for (const [name, value] of Object.entries(P.colours)) root.setProperty("--" + name, value);
+document.body.classList.add(P.width > P.height * 1.2 ? "wide" : P.height > P.width * 1.2 ? "tall" : "square");
+
+// put sets text; an element without text takes no room.
+function put(id, text) {
+  $(id).textContent = text || "";
+  speak($(id), text);
+  if (!text) $(id).style.display = "none";
+}
+
+// speak sets direction, and the language where letters tell it: Chinese and
+// Japanese share characters that are drawn differently.
+function speak(e, text) {
+  e.dir = "auto";
+  if (/[\u3040-\u30ff]/.test(text)) e.lang = "ja";
+  else if (/[\uac00-\ud7af]/.test(text)) e.lang = "ko";
+}
+
+// fit makes text as large as its box allows, between two sizes in units of u.
+function fit(id, most, least, height) {
+  const e = $(id);
+  const set = (size) => { e.style.fontSize = Math.round(size * u) + "px"; };
+  const fits = () => e.scrollWidth <= e.clientWidth + 1 && e.scrollHeight <= height * u + 1;
+  for (let size = most; size >= least; size *= 0.96) {
+    set(size);
+    if (fits()) return;
+  }
+  e.style.overflowWrap = "anywhere";
+  set(least);
+  if (!fits()) throw new Error("the text of " + id + " is too long: shorten it");
+}
+
+const line = anime.createTimeline({ autoplay: false });
+const D = P.duration * 1000;
+function show(name) {
+  window.__timelines = { [name]: { duration: () => P.duration, seek: (t) => line.seek(t * 1000), time: () => line.currentTime / 1000, play() {}, pause() {} } };
+}
