@@ -201,9 +201,10 @@ func TestTreesReachTheGuest(t *testing.T) {
 			t.Errorf("%+v, %v", info, err)
 		}
 	}
-	cmd := succeeded(t, d, d.Finish(api.NewCommand{Shell: "cmp /inputs/t/d/x.txt /outputs/t/d/x.txt", Inputs: []string{"t"}}))
-	if len(cmd.Cells) != 1 || cmd.Cells[0].File.Path != "t/d/x.txt" {
-		t.Errorf("cells: %+v", cmd.Cells)
+	succeeded(t, d, d.Finish(api.NewCommand{Shell: "cmp /inputs/t/d/x.txt /outputs/t/d/x.txt", Inputs: []string{"t"}}))
+	cells, err := d.Cells(ctx, api.DefaultChat)
+	if err != nil || len(cells) != 1 || cells[0].File.Path != "t/d/x.txt" || cells[0].Command != "" {
+		t.Errorf("cells: %+v, %v", cells, err)
 	}
 }
 
