@@ -153,9 +153,11 @@ func openInput(disk, name string, in Input) (io.ReadCloser, error) {
 func (l *live) firstCell(command string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.keptFor == command {
-		return false
+	for i := range l.spans {
+		if s := &l.spans[i]; s.command.ID == command && !s.cells {
+			s.cells = true
+			return true
+		}
 	}
-	l.keptFor = command
-	return true
+	return false
 }

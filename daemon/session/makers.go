@@ -17,6 +17,8 @@ type span struct {
 	from    time.Time
 	// to is zero while the command, or what it left in the background, runs.
 	to time.Time
+	// cells is set once one came of it.
+	cells bool
 }
 
 const (

@@ -41,7 +41,8 @@ func (e *Engine) comparePictures(ctx context.Context, run *replayed, cell CellRe
 		PSNR   *float64 `json:"psnr"`
 	}
 	if err := json.Unmarshal(out, &found); err != nil || found.Frames < 0 || found.PSNR != nil && math.Abs(*found.PSNR) > 1000 {
-		return nil // the guest's word, and it makes no sense
+		e.log.Warn("compare pictures of a replay: the answer makes no sense", "cell", cell.Ordinal, "chat", cell.Chat, "error", err)
+		return nil
 	}
 	res.Frames, res.FirstFrame, res.PSNR = found.Frames, found.First, found.PSNR
 	return nil

@@ -44,10 +44,8 @@ type live struct {
 	idle  *time.Timer
 	ended bool
 	facts sync.WaitGroup
-	// keeping are copies of inputs and small pictures being made; keptFor is the
-	// command that the copies are made for.
+	// keeping are copies of inputs and small pictures being made.
 	keeping sync.WaitGroup
-	keptFor string
 	skips   skips
 	// broken are outputs that killed commands were writing; see writers.go.
 	broken map[string]FileState
