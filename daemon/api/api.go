@@ -150,36 +150,37 @@ type TTY struct {
 
 // Command is one process tree run in a sandbox.
 type Command struct {
-	Type       string      `json:"type" enum:"command"`
-	ID         string      `json:"id"`
-	Chat       string      `json:"chat"`
-	Argv       []string    `json:"argv,omitempty"`
-	Shell      string      `json:"shell,omitempty"`
-	Python     string      `json:"python,omitempty"`
-	Script     string      `json:"script,omitempty"`
-	Args       []string    `json:"args,omitempty"`
-	Dir        string      `json:"dir"`
-	TTY        bool        `json:"tty,omitempty"`
-	Label      string      `json:"label,omitempty"`
-	Kind       Pill        `json:"kind,omitempty"`
-	Inputs     []string    `json:"inputs,omitempty"`
-	InputFiles []InputFile `json:"input_files,omitempty" doc:"What the inputs were, once it has started."`
-	Turn       string      `json:"turn" doc:"In which it was started."`
-	Left       float64     `json:"turn_left_seconds" doc:"Of the open turn's budget."`
-	Continues  bool        `json:"continues,omitempty" doc:"The wait ended before the command did; wait for it in the next turn."`
-	Place      int         `json:"queue_place,omitempty" doc:"While queued behind the chat's other commands: 1 is next."`
-	State      State       `json:"state"`
-	ExitCode   *int        `json:"exit_code,omitempty" doc:"Of the main process; absent when a signal ended it or it did not end by itself."`
-	Signal     int         `json:"signal,omitempty" doc:"That ended the main process."`
-	Reason     string      `json:"reason,omitempty" doc:"Why it ended in this state, for people."`
-	Keep       bool        `json:"keep_background,omitempty"`
-	Background int         `json:"background_processes,omitempty" doc:"How many processes the main one left behind: killed, or living on with keep_background."`
-	Timeout    float64     `json:"timeout_seconds"`
-	CreatedAt  time.Time   `json:"created_at"`
-	StartedAt  *time.Time  `json:"started_at,omitempty"`
-	EndedAt    *time.Time  `json:"ended_at,omitempty"`
-	Stdout     Output      `json:"stdout"`
-	Stderr     Output      `json:"stderr"`
+	Type       string           `json:"type" enum:"command"`
+	ID         string           `json:"id"`
+	Chat       string           `json:"chat"`
+	Argv       []string         `json:"argv,omitempty"`
+	Shell      string           `json:"shell,omitempty"`
+	Python     string           `json:"python,omitempty"`
+	Script     string           `json:"script,omitempty"`
+	Args       []string         `json:"args,omitempty"`
+	Dir        string           `json:"dir"`
+	TTY        bool             `json:"tty,omitempty"`
+	Label      string           `json:"label,omitempty"`
+	Kind       Pill             `json:"kind,omitempty"`
+	Inputs     []string         `json:"inputs,omitempty"`
+	InputFiles []InputFile      `json:"input_files,omitempty" doc:"What the inputs were, once it has started."`
+	Turn       string           `json:"turn" doc:"In which it was started."`
+	Left       float64          `json:"turn_left_seconds" doc:"Of the open turn's budget."`
+	Continues  bool             `json:"continues,omitempty" doc:"The wait ended before the command did; wait for it in the next turn."`
+	Progress   *CommandProgress `json:"progress,omitempty" doc:"While it runs, how far its media work is, if its programs tell."`
+	Place      int              `json:"queue_place,omitempty" doc:"While queued behind the chat's other commands: 1 is next."`
+	State      State            `json:"state"`
+	ExitCode   *int             `json:"exit_code,omitempty" doc:"Of the main process; absent when a signal ended it or it did not end by itself."`
+	Signal     int              `json:"signal,omitempty" doc:"That ended the main process."`
+	Reason     string           `json:"reason,omitempty" doc:"Why it ended in this state, for people."`
+	Keep       bool             `json:"keep_background,omitempty"`
+	Background int              `json:"background_processes,omitempty" doc:"How many processes the main one left behind: killed, or living on with keep_background."`
+	Timeout    float64          `json:"timeout_seconds"`
+	CreatedAt  time.Time        `json:"created_at"`
+	StartedAt  *time.Time       `json:"started_at,omitempty"`
+	EndedAt    *time.Time       `json:"ended_at,omitempty"`
+	Stdout     Output           `json:"stdout"`
+	Stderr     Output           `json:"stderr"`
 	// Fresh is set when the command began in a new sandbox, although the chat
 	// had one before: its files are gone.
 	FilesLost bool   `json:"files_lost,omitempty" doc:"The chat's earlier sandbox, with its files, was gone when this command started."`
@@ -250,14 +251,15 @@ type File struct {
 
 // Event is something that happened in a chat.
 type Event struct {
-	ID       uint64          `json:"id" doc:"Rises by one within a chat; give it as Last-Event-ID to go on after it."`
-	Type     EventType       `json:"type"`
-	Time     time.Time       `json:"time"`
-	Command  *Command        `json:"command,omitempty"`
-	Cell     *Cell           `json:"cell,omitempty"`
-	Message  string          `json:"message,omitempty"`
-	Refusal  *NetworkRefusal `json:"refusal,omitempty" doc:"Of network.refused."`
-	Progress *Progress       `json:"progress,omitempty" doc:"Of input.progress."`
+	ID       uint64           `json:"id" doc:"Rises by one within a chat; give it as Last-Event-ID to go on after it."`
+	Type     EventType        `json:"type"`
+	Time     time.Time        `json:"time"`
+	Command  *Command         `json:"command,omitempty"`
+	Cell     *Cell            `json:"cell,omitempty"`
+	Message  string           `json:"message,omitempty"`
+	Refusal  *NetworkRefusal  `json:"refusal,omitempty" doc:"Of network.refused."`
+	Progress *Progress        `json:"progress,omitempty" doc:"Of input.progress."`
+	Work     *CommandProgress `json:"work,omitempty" doc:"Of command.progress."`
 }
 
 // Progress says how far the download of an input is.
@@ -266,6 +268,31 @@ type Progress struct {
 	Input   string `json:"input" doc:"Name below /inputs."`
 	Bytes   int64  `json:"bytes"`
 	Total   int64  `json:"total,omitempty" doc:"Absent when the server does not say."`
+}
+
+// ProgressBy names who told how far a command is.
+type ProgressBy string
+
+// Who tells how far a command is.
+const (
+	ProgressByFFmpeg      ProgressBy = "ffmpeg"
+	ProgressByHyperFrames ProgressBy = "hyperframes"
+	// ProgressByScript is a line "@progress {…}" of the command's own.
+	ProgressByScript ProgressBy = "script"
+)
+
+// CommandProgress says how far a command's media work is, as its own programs
+// tell it.
+type CommandProgress struct {
+	Command string     `json:"command"`
+	By      ProgressBy `json:"by" enum:"ffmpeg,hyperframes,script"`
+	Percent *float64   `json:"percent,omitempty" doc:"0 to 100; absent when the length of the result is not known."`
+	Frame   int64      `json:"frame,omitempty" doc:"Frames made so far."`
+	FPS     float64    `json:"fps,omitempty" doc:"Frames made a second."`
+	Speed   float64    `json:"speed,omitempty" doc:"Seconds of the result made a second."`
+	Time    float64    `json:"time,omitempty" doc:"Seconds of the result made so far."`
+	ETA     *float64   `json:"eta,omitempty" doc:"Seconds that remain, estimated."`
+	Stage   string     `json:"stage,omitempty" doc:"What is being done, in the program's words."`
 }
 
 // AccountEvent is an event of any of an account's chats.
@@ -286,6 +313,9 @@ const (
 	EventCellLost      EventType = "cell.lost"
 	EventCellExpired   EventType = "cell.expired"
 	EventCellPreview   EventType = "cell.preview"
+	// EventCommandProgress tells how far a command's media work is, every few
+	// seconds.
+	EventCommandProgress EventType = "command.progress"
 	// EventInputProgress tells how far a download is, every few seconds.
 	EventInputProgress  EventType = "input.progress"
 	EventTurnOpened     EventType = "turn.opened"

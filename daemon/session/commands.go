@@ -271,6 +271,7 @@ func (e *Engine) wireCommand(chat ChatRecord, rec CommandRecord, cells []CellRec
 	if r := e.runningOf(c.ID); r != nil {
 		c.Stdout, c.Stderr = r.sizes()
 		c.Place = e.place(rec.Key(), c.ID)
+		c.Progress = r.progress.latest()
 	}
 	if chat.Turn != nil {
 		c.Left = chat.Turn.left(now()).Seconds()

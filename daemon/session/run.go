@@ -39,6 +39,7 @@ type running struct {
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	process  atomic.Pointer[sandbox.Process]
+	progress *workProgress
 	done     chan struct{}
 	stdin    *stdinPipe
 
@@ -77,6 +78,7 @@ func (r *running) release() error {
 
 func (e *Engine) makeRunning(rec CommandRecord, out, errs *outlog.Log) *running {
 	r := &running{rec: rec, out: out, err: errs, done: make(chan struct{}), users: 1}
+	r.progress = e.followProgress(r)
 	r.ctx, r.cancel = context.WithCancelCause(e.ctx)
 	if rec.Stream {
 		r.stdin = newStdinPipe(r.ctx)
@@ -100,8 +102,10 @@ func (r *running) discard() error {
 // this process.
 func (r *running) Write(s sandbox.Stream, offset int64, data []byte) error {
 	if s == sandbox.Stderr {
+		r.progress.saw("stderr", offset, data)
 		return r.err.Append(offset, data)
 	}
+	r.progress.saw("stdout", offset, data)
 	return r.out.Append(offset, data)
 }
 
@@ -341,6 +345,7 @@ func (e *Engine) end(r *running, l *live, v verdict) {
 		}
 	}
 	rec.Stdout, rec.Stderr = r.sizes()
+	r.progress.end()
 	if l != nil {
 		rec.Skipped = e.collect(l, rec.ID)
 	}

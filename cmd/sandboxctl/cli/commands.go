@@ -26,7 +26,12 @@ func waitCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			return followToEnd(c, connect(c), c.String("chat"), id)
+			cl, chat := connect(c), c.String("chat")
+			cmd, err := cl.Command(c.Context, chat, id)
+			if err != nil {
+				return err
+			}
+			return followToEnd(c, cl, chat, cmd)
 		},
 	})
 }
@@ -42,7 +47,7 @@ func logsCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			cmd, err := connect(c).Output(c.Context, c.String("chat"), id, c.Bool("follow"), outputPrinter(c))
+			cmd, err := connect(c).Output(c.Context, c.String("chat"), id, c.Bool("follow"), outputPrinter(c, nil))
 			if err != nil || !wantJSON(c) {
 				return err
 			}

@@ -60,6 +60,10 @@ func eventText(ev api.Event) string {
 		return fmt.Sprintf("%s %s  %s", ev.Command.ID, ev.Command.State, what(*ev.Command))
 	case ev.Cell != nil:
 		return fmt.Sprintf("#%d %s %s", ev.Cell.Ordinal, ev.Cell.Pill, printable(ev.Cell.File.Name))
+	case ev.Work != nil && ev.Work.Percent != nil:
+		return fmt.Sprintf("%s %3.0f %%  %s", ev.Work.Command, *ev.Work.Percent, workText(*ev.Work))
+	case ev.Work != nil:
+		return fmt.Sprintf("%s  %s", ev.Work.Command, workText(*ev.Work))
 	case ev.Progress != nil && ev.Progress.Total > 0:
 		return fmt.Sprintf("%s %s: %s of %s", ev.Progress.Command, printable(ev.Progress.Input), humanize.IBytes(uint64(ev.Progress.Bytes)), humanize.IBytes(uint64(ev.Progress.Total)))
 	case ev.Progress != nil:

@@ -147,7 +147,7 @@ func save(c *cli.Context, r io.Reader, name string, size int64) (string, error) 
 			return "", usagef("%s exists: name the file to replace with -o", to)
 		}
 	}
-	r, done := progress(c, r, size, name)
+	r, done := transferBar(c, r, size, name)
 	err := replaceFile(c.Context, to, r)
 	done()
 	if err != nil {

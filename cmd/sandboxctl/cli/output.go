@@ -110,8 +110,8 @@ func stateText(c *cli.Context, cmd api.Command) string {
 // progressFrom is the size in bytes from which a transfer shows its progress.
 const progressFrom = 8 << 20
 
-// progress wraps a transfer with a bar on a terminal; done ends it.
-func progress(c *cli.Context, r io.Reader, size int64, name string) (io.Reader, func()) {
+// transferBar wraps a transfer with a bar on a terminal; done ends it.
+func transferBar(c *cli.Context, r io.Reader, size int64, name string) (io.Reader, func()) {
 	if size < progressFrom || wantJSON(c) || !isTerminal(c.App.ErrWriter) {
 		return r, func() {}
 	}

@@ -82,7 +82,7 @@ func run(c *cli.Context) error {
 		_, err := fmt.Fprintln(c.App.Writer, cmd.ID)
 		return err
 	}
-	return followToEnd(c, cl, chat, cmd.ID)
+	return followToEnd(c, cl, chat, cmd)
 }
 
 // newRequest builds the request from flags and arguments.
@@ -220,7 +220,7 @@ func putOne(c *cli.Context, cl *client.Client, chat, from, to string) (api.FileI
 	if err != nil {
 		return api.FileInfo{}, err
 	}
-	r, done := progress(c, f, st.Size(), filepath.Base(from))
+	r, done := transferBar(c, f, st.Size(), filepath.Base(from))
 	info, err := cl.PutFile(c.Context, chat, to, r)
 	done()
 	return info, errors.Join(err, f.Close())
@@ -231,8 +231,10 @@ const cancelTimeout = 15 * time.Second
 
 // followToEnd shows a command's output live, then its cells, and returns how
 // it ended. An interrupt cancels the command.
-func followToEnd(c *cli.Context, cl *client.Client, chat, id string) error {
-	cmd, err := cl.OutputIn(c.Context, chat, id, c.String("turn"), true, outputPrinter(c))
+func followToEnd(c *cli.Context, cl *client.Client, chat string, cmd api.Command) error {
+	id, bar := cmd.ID, newWorkBar(c, cmd)
+	cmd, err := cl.OutputIn(c.Context, chat, id, c.String("turn"), true, outputPrinter(c, bar))
+	err = errors.Join(err, bar.end(c))
 	if errors.Is(err, context.Canceled) || isBrokenPipe(err) {
 		if end := cancelCommand(context.WithoutCancel(c.Context), cl, chat, id); !isBrokenPipe(err) {
 			return end
@@ -289,8 +291,17 @@ func cancelCommand(ctx context.Context, cl *client.Client, chat, id string) erro
 	return exitStatus{exitInterrupt, "interrupted: the command was canceled"}
 }
 
-// outputPrinter writes a command's streams to ours.
-func outputPrinter(c *cli.Context) func(api.OutputChunk) error {
+// streamOf is ours for a command's stream.
+func streamOf(c *cli.Context, stream string) io.Writer {
+	if stream == "stderr" {
+		return c.App.ErrWriter
+	}
+	return c.App.Writer
+}
+
+// outputPrinter writes a command's streams to ours, through the bar if there is
+// one.
+func outputPrinter(c *cli.Context, bar *workBar) func(api.OutputChunk) error {
 	next := map[string]int64{}
 	return func(chunk api.OutputChunk) error {
 		if wantJSON(c) {
@@ -303,11 +314,6 @@ func outputPrinter(c *cli.Context) func(api.OutputChunk) error {
 			fmt.Fprintf(c.App.ErrWriter, "[%d bytes of %s were dropped]\n", gap, chunk.Stream)
 		}
 		next[chunk.Stream] = chunk.Offset + int64(len(chunk.Data))
-		w := c.App.Writer
-		if chunk.Stream == "stderr" {
-			w = c.App.ErrWriter
-		}
-		_, err := w.Write(chunk.Data)
-		return err
+		return bar.pass(chunk, streamOf(c, chunk.Stream))
 	}
 }

@@ -56,7 +56,7 @@ func shell(c *cli.Context, in *os.File, argv []string) error {
 	ctx, cancel := context.WithCancel(c.Context)
 	go func() { _ = cl.Feed(ctx, chat, cmd.ID, in) }() // what becomes of the keys is the command's business
 	go followSize(ctx, cl, chat, cmd.ID, in)
-	err = followToEnd(c, cl, chat, cmd.ID)
+	err = followToEnd(c, cl, chat, cmd)
 	cancel()
 	return errors.Join(err, term.Restore(int(in.Fd()), before))
 }
