@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,8 +20,11 @@ const (
 	// place that is refused makes one; a guest that tries very many does not
 	// fill the database.
 	refusalEvents = 100
-	// refusalsEvery is how often the gates' refusals are looked at.
+	// refusalsEvery is how often the gates' refusals are looked at. In a sandbox
+	// where no command runs, only what was left behind can be refused: there
+	// only every restingLooks-th look is taken.
 	refusalsEvery = 500 * time.Millisecond
+	restingLooks  = 16
 )
 
 // ruleTexts explain the rules that nobody wrote.
@@ -80,46 +85,61 @@ func refusalText(r api.NetworkRefusal) string {
 	return fmt.Sprintf("%s %s refused by %s: %s", r.Protocol, to, r.Rule, r.Explanation)
 }
 
-// watchRefusals turns the refusals of a sandbox's gate into events of its
-// chat, until the sandbox ends. Those that a gate wrote while no daemon was
-// there are found in the flows only.
-func (e *Engine) watchRefusals(l *live) {
-	ctx, cancel := context.WithCancel(e.ctx)
-	defer cancel()
-	tick := time.NewTicker(refusalsEvery)
+// watchRefusals turns what the gates refuse into events of their chats. Those
+// that a gate wrote while no daemon was there are found in the flows only.
+func (e *Engine) watchRefusals() {
+	tick := time.NewTicker(refusalsEvery) // one for all: many timers would wake a resting daemon often
 	defer tick.Stop()
-	seen := make(map[sandbox.NetworkRefusal]bool)
-	after := l.record.CreatedAt
-	if after.Before(e.started) {
-		after = e.started // it was taken up, not made
-	}
-	for {
+	for look := 0; ; look++ {
 		select {
 		case <-tick.C:
-		case <-l.handle.Done():
-			return
-		case <-ctx.Done():
+		case <-e.ctx.Done():
 			return
 		}
-		list, err := e.cfg.Network.Control.Refusals(l.record.Spec.ID, after)
-		if err != nil {
-			e.log.Error("read what a gate refused", "sandbox", l.record.Spec.ID, "error", err)
-			return
-		}
-		for _, r := range list {
-			w := wireRefusal(r)
-			after = w.Time
-			r.Time, r.Suppressed = "", 0
-			if seen[r] || len(seen) > refusalEvents {
-				continue
+		e.mu.Lock()
+		all := slices.Collect(maps.Values(e.live))
+		e.mu.Unlock()
+		for _, l := range all {
+			if (l.busy() || look%restingLooks == 0) && !l.gone() {
+				e.tellRefusals(l)
 			}
-			seen[r] = true
-			ev := api.Event{Type: api.EventNetworkRefused, Message: refusalText(w), Refusal: &w}
-			if len(seen) > refusalEvents {
-				ev = api.Event{Type: api.EventNetworkRefused, Message: "more is refused than is told here: `sandboxctl net flows` has the latest"}
-			}
-			e.tell(l.record.Chat, ev)
 		}
+	}
+}
+
+// refusals is what was told of a sandbox's.
+type refusals struct {
+	seen  map[sandbox.NetworkRefusal]bool
+	after time.Time // of the latest
+}
+
+// tellRefusals tells what a sandbox's gate has refused since the last time.
+func (e *Engine) tellRefusals(l *live) {
+	told := &l.refusals // only watchRefusals gets here
+	if told.seen == nil {
+		told.seen, told.after = make(map[sandbox.NetworkRefusal]bool), l.record.CreatedAt
+		if told.after.Before(e.started) {
+			told.after = e.started // the sandbox was taken up, not made
+		}
+	}
+	list, err := e.cfg.Network.Control.Refusals(l.record.Spec.ID, told.after)
+	if err != nil {
+		e.log.Error("read what a gate refused", "sandbox", l.record.Spec.ID, "error", err)
+		return
+	}
+	for _, r := range list {
+		w := wireRefusal(r)
+		told.after = w.Time
+		r.Time, r.Suppressed = "", 0
+		if told.seen[r] || len(told.seen) > refusalEvents {
+			continue
+		}
+		told.seen[r] = true
+		ev := api.Event{Type: api.EventNetworkRefused, Message: refusalText(w), Refusal: &w}
+		if len(told.seen) > refusalEvents {
+			ev = api.Event{Type: api.EventNetworkRefused, Message: "more is refused than is told here: `sandboxctl net flows` has the latest"}
+		}
+		e.tell(l.record.Chat, ev)
 	}
 }
 

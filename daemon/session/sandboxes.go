@@ -33,6 +33,9 @@ type live struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
+	// refusals are told by one goroutine.
+	refusals refusals
+
 	// mu guards everything below.
 	mu      sync.Mutex
 	record  SandboxRecord
@@ -183,7 +186,6 @@ func (e *Engine) attach(rec SandboxRecord, h sandbox.Handle, known []uploader.Kn
 	}
 	e.work.Go(func() { forwardHints(l) })
 	e.work.Go(func() { e.watchEnd(l) })
-	e.work.Go(func() { e.watchRefusals(l) })
 	l.mu.Lock()
 	l.idle = time.AfterFunc(time.Until(rec.IdleSince.Add(e.cfg.IdleLife)), func() { e.idleOut(l) })
 	l.mu.Unlock()
@@ -213,6 +215,13 @@ func (l *live) gone() bool {
 	default:
 		return false
 	}
+}
+
+// busy tells whether a command runs in the sandbox.
+func (l *live) busy() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.running) > 0
 }
 
 // enter notes a command in the sandbox, unless it is ending.

@@ -158,6 +158,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	}
 	e.work.Go(e.sweep)
 	e.work.Go(e.watchRestarts)
+	e.work.Go(e.watchRefusals)
 	e.pool = newPool(e, cfg.Pool)
 	if err := e.resumeQueued(); err != nil {
 		return nil, errors.Join(fmt.Errorf("take up the earlier state: %w", err), e.Close())
