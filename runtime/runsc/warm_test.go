@@ -179,3 +179,37 @@ func TestWarmPythonDrawsAnew(t *testing.T) {
 		t.Errorf("%d draws", len(seen))
 	}
 }
+
+// TestWarmPythonOneAfterTheOther starts scripts while the child for them is still
+// being forked: each becomes a warm one, and what ends or signals it before it is
+// there counts.
+func TestWarmPythonOneAfterTheOther(t *testing.T) {
+	r := newRig(t)
+	h := r.startWarm("s-warm-row")
+	for i := range 5 {
+		if st, o := r.python(h, true, "", "print('here')"); st.Code != 0 || o.text(sandbox.Stdout) != "here\n" {
+			t.Fatalf("script %d: %+v, it printed %q", i, st, o.text(sandbox.Stdout))
+		}
+	}
+	for name, end := range map[string]func(sandbox.Process) error{
+		"killed":   sandbox.Process.Kill,
+		"signaled": func(p sandbox.Process) error { return p.Signal(15) },
+	} {
+		o := &output{}
+		path := "/run/commands/script/script.py"
+		p, err := h.Start(t.Context(), "row-"+name, sandbox.Command{
+			Argv: []string{"python3", path}, Dir: "/workspace", KillGrace: time.Second, Sink: o, Warm: true,
+			Files: []sandbox.File{{Path: path, Data: []byte("import time; time.sleep(1000)")}},
+			Env:   testenv.Image(t).Manifest.Environ(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := end(p); err != nil {
+			t.Fatal(err)
+		}
+		if st := r.await(p); st.Signal == 0 {
+			t.Errorf("%s at once, it ended as %+v", name, st)
+		}
+	}
+}

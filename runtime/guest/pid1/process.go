@@ -19,7 +19,6 @@ type process struct {
 	id             string
 	host           *Init
 	cgroup         commandGroup
-	pid            int
 	stdout, stderr *stream
 	outR, errR     *os.File
 
@@ -36,8 +35,10 @@ type process struct {
 	// keep lets what the main process leaves behind go on.
 	keep bool
 
-	// mu guards exited.
+	// mu guards the fields below.
 	mu     sync.Mutex
+	pid    int           // of the main process; 0 before it is there
+	early  []unix.Signal // that came before it was there
 	exited *guest.Exited
 }
 
@@ -237,20 +238,49 @@ func (p *process) discard() {
 	}
 }
 
-func (p *process) signal(sig unix.Signal) {
-	select {
-	case <-p.main:
-	default:
-		if p.pid > 0 {
-			_ = unix.Kill(-p.pid, sig) // it may be ending this moment
-		}
+// began notes the main process, and passes on what came for it before.
+func (p *process) began(pid int) {
+	p.mu.Lock()
+	p.pid = pid
+	early := p.early
+	p.early = nil
+	p.mu.Unlock()
+	for _, sig := range early {
+		p.signal(sig)
 	}
 }
 
+// maxEarly bounds the signals to a process that is not there yet: with more, the
+// earlier ones are forgotten.
+const maxEarly = 16
+
+func (p *process) signal(sig unix.Signal) {
+	select {
+	case <-p.main:
+		return
+	default:
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pid == 0 {
+		if sig == unix.SIGKILL || len(p.early) == maxEarly {
+			p.early = nil
+		}
+		p.early = append(p.early, sig)
+		return
+	}
+	_ = unix.Kill(-p.pid, sig) // it may be ending this moment
+}
+
 // killAll ends every process of the command's cgroup. The guest may have removed
-// that; then the process group is what is left to end.
+// that, or the main process is not there yet; then its process group is what is
+// left to end.
 func (p *process) killAll() {
-	if err := p.cgroup.kill(); err != nil {
+	err := p.cgroup.kill()
+	p.mu.Lock()
+	begun := p.pid != 0
+	p.mu.Unlock()
+	if err != nil || !begun {
 		p.signal(unix.SIGKILL)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -133,6 +134,24 @@ func (t *table) spawn(p *process, req guest.Start) error {
 	if err != nil {
 		return &startError{126, err}
 	}
+	if coming := t.warm.late(); coming != nil && warmable(req) {
+		// Frames are read meanwhile, those for this process too.
+		go func() {
+			select {
+			case <-coming:
+			case <-time.After(warmPatience):
+			}
+			if err := t.begin(p, path, req, files); err != nil {
+				p.refuse(err)
+			}
+		}()
+		return nil
+	}
+	return t.begin(p, path, req, files)
+}
+
+// begin makes the main process, and lets go of the descriptors it starts with.
+func (t *table) begin(p *process, path string, req guest.Start, files []*os.File) error {
 	defer closeAll(files)
 	started, err := t.startWarm(p, req, files)
 	if err == nil && !started {
@@ -143,6 +162,12 @@ func (t *table) spawn(p *process, req guest.Start) error {
 	}
 	p.follow(req.GraceMillis)
 	return nil
+}
+
+// warmable tells whether the warm Python's child may become a command. It can't
+// where its directory would fail it.
+func warmable(req guest.Start) bool {
+	return req.Warm && req.TTY == nil && executableDir(req.Dir) == nil
 }
 
 // fork starts the program as a new process.
@@ -164,16 +189,16 @@ func (t *table) fork(p *process, path string, req guest.Start, files []*os.File)
 	if err != nil {
 		return fmt.Errorf("start %s in %s: %w", path, req.Dir, err)
 	}
-	p.pid = pid
+	p.began(pid)
 	t.pids[pid] = p
 	t.born.Signal()
 	return nil
 }
 
 // startWarm lets the warm Python's child become the command. It reports false
-// when there is none, or the directory would fail the child.
+// when there is none.
 func (t *table) startWarm(p *process, req guest.Start, files []*os.File) (bool, error) {
-	if !req.Warm || req.TTY != nil || executableDir(req.Dir) != nil {
+	if !warmable(req) {
 		return false, nil
 	}
 	t.mu.Lock()
@@ -182,13 +207,14 @@ func (t *table) startWarm(p *process, req guest.Start, files []*os.File) (bool, 
 		t.mu.Unlock()
 		return false, nil
 	}
-	p.pid = child.pid
 	t.pids[child.pid] = p
 	t.mu.Unlock()
 	if err := p.cgroup.move(child.pid); err != nil {
 		return false, fmt.Errorf("move python to the command's cgroup: %w", err)
 	}
-	return true, child.become(req, files)
+	err := child.become(req, files)
+	p.began(child.pid)
+	return true, err
 }
 
 func closeAll(files []*os.File) {

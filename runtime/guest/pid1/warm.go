@@ -28,6 +28,9 @@ const (
 	// fork of a large process costs gVisor some 30 ms of a CPU, which the
 	// command that has just begun shall have.
 	warmPause = 25 * time.Millisecond
+	// warmPatience bounds the wait for a child that is being forked: starting
+	// Python anew takes longer.
+	warmPatience = 250 * time.Millisecond
 	// warmHello bounds the wait for a child to say its pid.
 	warmHello = 5 * time.Second
 )
@@ -39,6 +42,9 @@ type warmer struct {
 	mu      sync.Mutex
 	control *net.UnixConn
 	ready   *warmChild
+	// next asks for the next child. Until that comes, coming is open.
+	next   *time.Timer
+	coming chan struct{}
 }
 
 // warmChild waits for the script that it is to become.
@@ -62,8 +68,8 @@ func (w *warmer) start(t *table, req guest.Warm) {
 	}
 	w.mu.Lock()
 	w.control = control
+	w.ask(0)
 	w.mu.Unlock()
-	w.ask()
 	go w.collect(control)
 }
 
@@ -114,29 +120,58 @@ func unixConn(fd int) (*net.UnixConn, error) {
 	return c.(*net.UnixConn), nil
 }
 
-// ask wants another child.
-func (w *warmer) ask() {
+// ask wants another child after a pause. mu is held.
+func (w *warmer) ask(pause time.Duration) {
+	if w.control == nil || w.coming != nil {
+		return
+	}
+	control := w.control
+	w.coming = make(chan struct{})
+	w.next = time.AfterFunc(pause, func() {
+		_, _ = control.Write([]byte("f")) // collect notices its end
+	})
+}
+
+// arrived notes that a child came, or with nil that none will. mu is held.
+func (w *warmer) arrived(child *warmChild) {
+	if w.ready != nil {
+		w.ready.conn.Close()
+	}
+	w.ready = child
+	if w.coming != nil {
+		close(w.coming)
+		w.coming = nil
+	}
+}
+
+// late returns what closes when a child comes, if one is on its way and none is
+// here. Its pause is over: somebody waits.
+func (w *warmer) late() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.control != nil {
-		_, _ = w.control.Write([]byte("f")) // collect notices its end
+	if w.ready != nil || w.coming == nil {
+		return nil
 	}
+	if w.next.Stop() {
+		w.next.Reset(0)
+	}
+	return w.coming
 }
 
 // collect receives children until the parent ends.
 func (w *warmer) collect(control *net.UnixConn) {
 	for {
 		child, err := receiveChild(control)
+		w.mu.Lock()
+		if err != nil {
+			w.control = nil
+		}
+		w.arrived(child)
+		w.mu.Unlock()
 		if err != nil {
 			control.Close()
 			return
 		}
-		w.mu.Lock()
-		if w.ready != nil {
-			w.ready.conn.Close()
-		}
-		w.ready = child
-		w.mu.Unlock()
 	}
 }
 
@@ -180,7 +215,7 @@ func (w *warmer) take() *warmChild {
 	child := w.ready
 	w.ready = nil
 	if child != nil {
-		time.AfterFunc(warmPause, w.ask)
+		w.ask(warmPause)
 	}
 	return child
 }
@@ -194,7 +229,7 @@ func (w *warmer) died(pid int) {
 	}
 	w.ready.conn.Close()
 	w.ready = nil
-	time.AfterFunc(warmPause, w.ask)
+	w.ask(warmPause)
 }
 
 // become makes the child a command.
