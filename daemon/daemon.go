@@ -241,7 +241,7 @@ func (d *Daemon) newEngine(ctx context.Context, st *store.Store, run *runsc.Runt
 		OutputBytes: int64(l.Output), IdleLife: time.Duration(l.IdleLife), Pool: l.Pool,
 		DefaultTimeout: time.Duration(l.Timeout), MaxTimeout: time.Duration(l.MaxTimeout), TurnBudget: time.Duration(l.TurnBudget),
 		MaxRunning: l.Running, WarmPython: l.WarmPython, MaxSandboxes: l.Sandboxes, MaxAccountSandboxes: l.AccountSandboxes,
-		MaxAccountRunning: l.AccountRunning, MaxWaiting: l.Waiting, MaxAccountStored: int64(l.AccountStored), MaxAccountDaily: int64(l.AccountDaily), DiskReserve: int64(l.DiskReserve),
+		MaxAccountRunning: l.AccountRunning, MaxWaiting: l.Waiting, MaxAccountStored: int64(l.AccountStored), MaxAccountDaily: int64(l.AccountDaily), DiskReserve: int64(l.DiskReserve), MemoryReserve: int64(l.MemoryReserve),
 		Ephemeral: ephemeral, Log: d.log,
 	})
 	if err != nil {
@@ -274,7 +274,7 @@ func (d *Daemon) describe(image rootfs.Image, run *runsc.Runtime) {
 		Limits: api.Limits{
 			DefaultTimeout: time.Duration(l.Timeout).Seconds(), MaxTimeout: time.Duration(l.MaxTimeout).Seconds(),
 			TurnBudget: time.Duration(l.TurnBudget).Seconds(), MaxRunning: l.Running,
-			Sandboxes: l.Sandboxes, AccountSandboxes: l.AccountSandboxes, AccountRunning: l.AccountRunning, Waiting: l.Waiting, DiskReserve: int64(l.DiskReserve),
+			Sandboxes: l.Sandboxes, AccountSandboxes: l.AccountSandboxes, AccountRunning: l.AccountRunning, Waiting: l.Waiting, DiskReserve: int64(l.DiskReserve), MemoryReserve: int64(l.MemoryReserve),
 			IdleLife: time.Duration(l.IdleLife).Seconds(), MemoryBytes: int64(l.Memory), CPUs: l.CPUs, PIDs: l.PIDs,
 			OutputBytes: int64(l.Output), Enforced: enforced, Unenforced: reason,
 			DiskBytes: int64(l.Disk), OverlayBytes: int64(l.Overlay), DiskEnforced: bounded, DiskUnenforced: unbounded,

@@ -112,6 +112,26 @@ func TestShortDiskRefusesWork(t *testing.T) {
 	}
 }
 
+// TestShortMemoryRefusesSandboxes keeps back more than the host has once a chat
+// has its sandbox.
+func TestShortMemoryRefusesSandboxes(t *testing.T) {
+	p := daemontest.Spawn(t)
+	d := p.Daemon
+	succeeded(t, d, d.Shell("true"))
+	p.Kill()
+	d.Config.Limits.MemoryReserve = 1 << 60
+	p.Again()
+	succeeded(t, d, d.Shell("true"))
+	if _, err := d.CreateChat(t.Context(), api.NewChat{ID: "second"}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := d.Client.Start(t.Context(), "second", api.NewCommand{Argv: []string{"true"}})
+	hostFull(t, "a command of another chat", err)
+	if commands, err := d.Commands(t.Context(), "second"); err != nil || len(commands) != 0 {
+		t.Errorf("commands: %+v, %v", commands, err)
+	}
+}
+
 // TestAccountBytes reaches an account's limits of bytes.
 func TestAccountBytes(t *testing.T) {
 	d := daemontest.Start(t, func(c *config.Config) { c.Limits.AccountStored, c.Limits.AccountDaily = 3000, 5000 })

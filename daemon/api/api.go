@@ -382,6 +382,7 @@ type Limits struct {
 	AccountRunning   int     `json:"account_running" doc:"Commands of one account that run at a time; more wait."`
 	Waiting          int     `json:"waiting" doc:"Commands of this host that may wait; more are refused with host_full."`
 	DiskReserve      int64   `json:"disk_reserve_bytes" doc:"Of the host's disk that is kept free: below it, work is refused with host_full."`
+	MemoryReserve    int64   `json:"memory_reserve_bytes" doc:"Of the host's memory that stays available: below it, what needs another sandbox is refused with host_full."`
 	OutputBytes      int64   `json:"output_bytes" doc:"Kept of each stream."`
 	Enforced         bool    `json:"cgroups_enforced" doc:"Whether the host lets the daemon bound memory, CPU and processes."`
 	Unenforced       string  `json:"cgroups_reason,omitempty" doc:"Why not."`

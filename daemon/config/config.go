@@ -79,6 +79,9 @@ type Limits struct {
 	AccountDaily  Size `toml:"account_daily"`
 	// DiskReserve is what stays free of the host's disk.
 	DiskReserve Size `toml:"disk_reserve"`
+	// MemoryReserve is what stays available of the host's memory when another
+	// sandbox is booted.
+	MemoryReserve Size `toml:"memory_reserve"`
 	// WarmPython keeps a Python with its imports done in each sandbox.
 	WarmPython bool `toml:"warm_python"`
 	// Pool is how many booted sandboxes wait for a chat.
@@ -171,7 +174,7 @@ func Default() Config {
 			IdleLife: Duration(5 * time.Minute), Pool: 1,
 			Timeout: Duration(api.DefaultTimeout), MaxTimeout: Duration(api.MaxTimeout), TurnBudget: Duration(api.TurnBudget),
 			Running: api.MaxRunning, WarmPython: true, Sandboxes: 64, AccountSandboxes: 32,
-			AccountRunning: 64, Waiting: 1024, DiskReserve: 1 << 30,
+			AccountRunning: 64, Waiting: 1024, DiskReserve: 1 << 30, MemoryReserve: 512 << 20,
 		},
 		Network: Network{
 			Mode: string(sandbox.NetworkPublic), Rules: []sandbox.NetworkRule{}, Services: []sandbox.NetworkService{}, Flows: 2048,
@@ -255,6 +258,7 @@ func (c Config) Validate() error {
 	check(l.AccountStored >= 0, "limits.account_stored is %d, it must not be below 0", l.AccountStored)
 	check(l.AccountDaily >= 0, "limits.account_daily is %d, it must not be below 0", l.AccountDaily)
 	check(l.DiskReserve >= 0, "limits.disk_reserve is %d, it must not be below 0", l.DiskReserve)
+	check(l.MemoryReserve >= 0, "limits.memory_reserve is %d, it must not be below 0", l.MemoryReserve)
 	check(l.AccountSandboxes >= 1, "limits.account_sandboxes is %d, it must be at least 1", l.AccountSandboxes)
 	check(l.Pool >= 0 && l.Pool <= 64, "limits.pool is %d, it must be between 0 and 64", l.Pool)
 	errs = append(errs, c.Network.validate()...)

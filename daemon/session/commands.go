@@ -35,7 +35,7 @@ func (e *Engine) StartCommand(ctx context.Context, key ChatKey, req api.NewComma
 	if err := e.checkInputs(key, req.Inputs); err != nil {
 		return api.Command{}, err
 	}
-	if err := e.admit(key.Account); err != nil {
+	if err := e.admit(key); err != nil {
 		return api.Command{}, err
 	}
 	r, err := e.newRunning(rec)

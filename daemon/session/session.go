@@ -76,8 +76,9 @@ type Config struct {
 	// MaxAccountStored bounds the bytes of an account's cells, MaxAccountDaily
 	// those that it publishes in a day; 0 is no limit.
 	MaxAccountStored, MaxAccountDaily int64
-	// DiskReserve is how many bytes of the host's disk are kept back.
-	DiskReserve int64
+	// DiskReserve and MemoryReserve are how many bytes of the host's disk and
+	// memory are kept back.
+	DiskReserve, MemoryReserve int64
 	// Pool is how many booted sandboxes wait for a chat.
 	Pool int
 	// Retention is how long cells are kept where nobody says otherwise.

@@ -8,11 +8,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"mediasandbox/internal/meminfo"
 )
 
 // hostFacts is what the figures depend on.
@@ -37,27 +38,13 @@ func lookAtHost() (hostFacts, error) {
 		return h, fmt.Errorf("read the load: %w", err)
 	}
 	h.load = strings.Join(strings.Fields(string(load))[:3], " ")
-	if h.memory, err = memInfo("MemTotal"); err != nil {
+	total, err := meminfo.Bytes(meminfo.Total)
+	if err != nil {
 		return h, err
 	}
+	h.memory = float64(total)
 	h.model, err = cpuModel()
 	return h, err
-}
-
-// memInfo returns a line of /proc/meminfo in bytes.
-func memInfo(name string) (float64, error) {
-	text, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0, fmt.Errorf("read the memory: %w", err)
-	}
-	for line := range strings.Lines(string(text)) {
-		f := strings.Fields(line)
-		if len(f) == 3 && f[0] == name+":" {
-			kb, err := strconv.ParseFloat(f[1], 64)
-			return kb * 1024, err
-		}
-	}
-	return 0, errors.New("read the memory: /proc/meminfo has no " + name)
 }
 
 // cpuModel is the processor's name where the kernel tells it.

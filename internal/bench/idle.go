@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"mediasandbox/daemon/config"
+	"mediasandbox/internal/meminfo"
 )
 
 const (
@@ -110,11 +111,11 @@ func memoryDetail(title string, prints []footprint) detail {
 
 func (b *bench) measureIdle() error {
 	n := b.chats
-	if available, err := memInfo("MemAvailable"); err != nil {
+	if available, err := meminfo.Bytes(meminfo.Available); err != nil {
 		return err
-	} else if float64(n)*perChat > available {
+	} else if float64(n)*perChat > float64(available) {
 		b.findings = append(b.findings, fmt.Sprintf("The host has %s GB of memory available, too little for %d idle chats: there were %d.",
-			number(available/1e9), n, fewChats))
+			number(float64(available)/1e9), n, fewChats))
 		n = fewChats
 	}
 	prints, err := b.idleChats(b.main, n)

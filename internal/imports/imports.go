@@ -64,7 +64,7 @@ var Rules = []Rule{
 	},
 	{
 		Why:  "the engine knows interfaces, never what is behind them",
-		From: []string{"./daemon/session"}, Only: []string{"./daemon/api", "./daemon/export", "./daemon/outlog", "./daemon/progress", "./internal/treetar", "./runtime/sandbox", "./uploader"},
+		From: []string{"./daemon/session"}, Only: []string{"./daemon/api", "./daemon/export", "./daemon/outlog", "./daemon/progress", "./internal/meminfo", "./internal/treetar", "./runtime/sandbox", "./uploader"},
 	},
 	{
 		Why:  "the layout of an archive depends on what cells are, and on nothing that makes them",

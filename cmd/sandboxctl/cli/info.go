@@ -58,7 +58,8 @@ func printInfo(c *cli.Context, i api.Info) error {
 		{"a sandbox", bound + fmt.Sprintf("; removed %g s after its last command", limits.IdleLife)},
 		{"its disk", disk},
 		{"at a time", fmt.Sprintf("%d sandboxes on this host, %d of an account; %d running commands of an account", limits.Sandboxes, limits.AccountSandboxes, limits.AccountRunning)},
-		{"refused", fmt.Sprintf("work while %d commands wait, or the disk has less than %s left", limits.Waiting, humanize.IBytes(uint64(limits.DiskReserve)))},
+		{"refused", fmt.Sprintf("work while %d commands wait, or the disk has less than %s left; another sandbox while less than %s of memory are",
+			limits.Waiting, humanize.IBytes(uint64(limits.DiskReserve)), humanize.IBytes(uint64(limits.MemoryReserve)))},
 		{"now", fmt.Sprintf("%d sandboxes, %d running and %d waiting commands, %d waiting uploads", i.Sandboxes, i.Running, i.Waiting, i.UploadWait)},
 	} {
 		t.row(row[0], row[1])
