@@ -72,7 +72,7 @@ func (d *daemon) launch(ctx context.Context) error {
 		return fmt.Errorf("start a daemon: %w", err)
 	}
 	defer log.Close()
-	d.cmd = exec.Command(filepath.Join(d.b.bin, "sandboxd"), "serve", "--config", filepath.Join(d.dir, "config.toml"), "--ephemeral")
+	d.cmd = exec.Command(filepath.Join(d.b.bin, "sandboxd"), "serve", "--config", filepath.Join(d.dir, "config.toml"), "--ephemeral", "--debug")
 	d.cmd.Stderr = log
 	// The terminal's Ctrl-C is for this program, which then stops the daemon.
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -110,10 +110,12 @@ func (r *Runtime) Start(ctx context.Context, spec sandbox.Spec) (sandbox.Handle,
 func (r *Runtime) boot(ctx context.Context, spec sandbox.Spec) (*handle, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, fmt.Errorf("the sandbox did not boot within %s", bootTimeout))
 	defer cancel()
+	began := time.Now()
 	network, err := r.cfg.Network.Attach(ctx, spec.ID, spec.Network)
 	if err != nil {
 		return nil, fmt.Errorf("make its network: %w", err)
 	}
+	attached := time.Now()
 	if err := r.writeBundle(spec, network); err != nil {
 		return nil, err
 	}
@@ -129,6 +131,7 @@ func (r *Runtime) boot(ctx context.Context, spec sandbox.Spec) (*handle, error) 
 	if err := r.runsc(ctx, spec.ID, args); err != nil {
 		return nil, fmt.Errorf("boot: %w", err)
 	}
+	ran := time.Now()
 	ref, err := r.recordProcess(spec.ID, pidFile)
 	if err != nil {
 		return nil, err
@@ -137,6 +140,7 @@ func (r *Runtime) boot(ctx context.Context, spec sandbox.Spec) (*handle, error) 
 	if err != nil {
 		return nil, err
 	}
+	r.cfg.Log.Debug("sandbox booted", "sandbox", spec.ID, "network", attached.Sub(began), "runsc", ran.Sub(attached), "init", time.Since(ran))
 	undo.Release()
 	return h, nil
 }
