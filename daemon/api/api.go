@@ -85,6 +85,7 @@ type Chat struct {
 	Turn      *Turn     `json:"turn,omitempty" doc:"The open turn."`
 	Retention Retention `json:"retention" doc:"How long cells are kept that are published now."`
 	Skills    []string  `json:"skills" doc:"The active skills; the chat's sandboxes have them under /skills."`
+	LastEvent uint64    `json:"last_event" doc:"Id of its latest event: following after it begins now."`
 }
 
 // Sandbox is what a chat shows of its live sandbox.
@@ -94,6 +95,24 @@ type Sandbox struct {
 	// IdleSince is when the last command ended; nil while one runs.
 	IdleSince *time.Time `json:"idle_since,omitempty" doc:"When the last command ended; absent while one runs."`
 	ExpiresAt *time.Time `json:"expires_at,omitempty" doc:"When it is removed with its files if nothing more runs."`
+}
+
+// SandboxUsage is a live sandbox with what it uses of the host.
+type SandboxUsage struct {
+	Sandbox
+	Account     string  `json:"account"`
+	Chat        string  `json:"chat"`
+	Running     int     `json:"running" doc:"Commands."`
+	Turn        *Turn   `json:"turn,omitempty" doc:"The chat's open turn."`
+	Accounted   bool    `json:"accounted" doc:"Whether the host accounts for memory, CPU and processes."`
+	Memory      int64   `json:"memory_bytes,omitempty" doc:"With the page cache that it filled."`
+	MemoryLimit int64   `json:"memory_limit_bytes,omitempty"`
+	CPU         float64 `json:"cpu_seconds,omitempty" doc:"Of all cores, since it was booted."`
+	Processes   int64   `json:"processes,omitempty" doc:"Of the host's, threads too."`
+	Disk        int64   `json:"disk_bytes" doc:"Of the host's disk that its files take."`
+	Sent        int64   `json:"sent_bytes" doc:"Over the network, since it was booted."`
+	Received    int64   `json:"received_bytes"`
+	Flows       int     `json:"open_flows"`
 }
 
 // Turn is one exchange of a chat. Its clock runs while at least one command of

@@ -158,6 +158,14 @@ func (c *Client) Info(ctx context.Context) (api.Info, error) {
 	return call[api.Info](ctx, c, request{method: http.MethodGet, path: []string{"info"}}, nil)
 }
 
+// Sandboxes lists the account's live sandboxes with what they use; with all,
+// which is for operators, those of all accounts.
+func (c *Client) Sandboxes(ctx context.Context, all bool) ([]api.SandboxUsage, error) {
+	return call[[]api.SandboxUsage](ctx, c, request{
+		method: http.MethodGet, path: []string{"sandboxes"}, query: url.Values{"all": {strconv.FormatBool(all)}},
+	}, nil)
+}
+
 // CreateChat makes a chat.
 func (c *Client) CreateChat(ctx context.Context, chat api.NewChat) (api.Chat, error) {
 	return call[api.Chat](ctx, c, request{method: http.MethodPost, path: []string{"chats"}}, chat)

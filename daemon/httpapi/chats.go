@@ -16,6 +16,19 @@ func (s *server) routeChats() {
 			info.Usage = s.cfg.Engine.Usage()
 			return info, nil
 		})
+	register(s, op("list-sandboxes", http.MethodGet, "/v1/sandboxes", "List the account's live sandboxes with what they use"),
+		func(ctx context.Context, in *struct {
+			All bool `query:"all" doc:"Of all accounts; for operators."`
+		}) ([]api.SandboxUsage, error) {
+			c := callerOf(ctx)
+			if !in.All {
+				return s.cfg.Engine.Sandboxes(ctx, c.account)
+			}
+			if !c.operator {
+				return nil, api.Errorf(api.CodeForbidden, "only operators see the sandboxes of all accounts")
+			}
+			return s.cfg.Engine.Sandboxes(ctx, "")
+		})
 	register(s, op("create-chat", http.MethodPost, "/v1/chats", "Make a chat"),
 		func(ctx context.Context, in *body[api.NewChat]) (api.Chat, error) {
 			return s.cfg.Engine.CreateChat(callerOf(ctx).account, in.Body)

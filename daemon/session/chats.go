@@ -95,7 +95,7 @@ func (e *Engine) Chats(account string) ([]api.Chat, error) {
 func (e *Engine) wireChat(rec ChatRecord) api.Chat {
 	c := api.Chat{
 		ID: rec.ID, Account: rec.Account, Title: rec.Title, Network: rec.Network,
-		CreatedAt: rec.CreatedAt, Cells: rec.Ordinals, Retention: rec.Retention, Skills: e.activeSkills(rec),
+		CreatedAt: rec.CreatedAt, Cells: rec.Ordinals, Retention: rec.Retention, Skills: e.activeSkills(rec), LastEvent: rec.Events,
 	}
 	if rec.Retention == "" {
 		s, err := e.Settings(rec.Account)

@@ -84,6 +84,8 @@ func (s *timedSandbox) Start(_ context.Context, _ string, cmd sandbox.Command) (
 func (s *timedSandbox) Reattach(context.Context, string, sandbox.Offsets, sandbox.Sink) (sandbox.Process, error) {
 	return nil, sandbox.ErrNoProcess
 }
+func (s *timedSandbox) Usage() (sandbox.Usage, bool) { return sandbox.Usage{}, false }
+
 func (s *timedSandbox) OpenForWriting(context.Context, string) ([]string, error) { return nil, nil }
 func (s *timedSandbox) Hints() <-chan string                                     { return s.hints }
 func (s *timedSandbox) Done() <-chan struct{}                                    { return s.done }

@@ -96,8 +96,22 @@ type Handle interface {
 	// Done is closed when the sandbox has ended; Exit then says how.
 	Done() <-chan struct{}
 	Exit() Exit
+	// Usage tells what it uses of the host; ok is false where the host does not
+	// account for it.
+	Usage() (u Usage, ok bool)
 	// Detach lets go of the sandbox without ending it.
 	Detach() error
+}
+
+// Usage is what a sandbox uses of the host, with its kernel and all its
+// processes.
+type Usage struct {
+	// Memory is in bytes, the page cache that it filled included.
+	Memory int64
+	// CPU is the time it has had, of all cores.
+	CPU time.Duration
+	// Processes counts the host's processes and threads.
+	Processes int64
 }
 
 // Command says what to run in a sandbox.
