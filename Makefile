@@ -1,4 +1,4 @@
-# make demo | test | build | image | gallery | bench | soak | clean: see README.md.
+# make demo | test | fuzz | build | image | gallery | bench | soak | clean: see README.md.
 GO      := $(or $(shell command -v go 2>/dev/null),/usr/local/go/bin/go)
 BIN     := bin
 ROOMS   := cmd daemon internal packaging rootfs runtime skills systemd uploader
@@ -11,7 +11,7 @@ export PATH := $(PATH):/usr/local/go/bin
 LDFLAGS       = -s -w -X mediasandbox/internal/version.version=$(VERSION)
 RUNSC_LDFLAGS = -s -w -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR)
 
-.PHONY: build deps image demo test test-fresh check gallery bench soak packages clean
+.PHONY: build deps image demo test test-fresh fuzz check gallery bench soak packages clean
 
 build:
 	$(GO) build -trimpath -ldflags "$(RUNSC_LDFLAGS)" -o $(BIN)/runsc ./cmd/runsc
@@ -37,6 +37,10 @@ test: image check
 
 test-fresh:
 	scripts/test-fresh
+
+# Each target for 60 s (FUZZTIME); those of the gate, or of FUZZ, as in FUZZ=./...
+fuzz:
+	scripts/fuzz $(FUZZ)
 
 gallery: image
 	scripts/gallery
