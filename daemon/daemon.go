@@ -51,6 +51,9 @@ type Daemon struct {
 	undo []func() error
 }
 
+// stateName is the database in the state directory.
+const stateName = "state.db"
+
 // shutdownTimeout bounds the wait for requests under way.
 const shutdownTimeout = 5 * time.Second
 
@@ -80,7 +83,7 @@ func New(ctx context.Context, cfg config.Config, ephemeral bool, log *slog.Logge
 	if err := checkRecords(cfg.Paths.StateDir); err != nil {
 		return nil, err
 	}
-	st, err := store.Open(filepath.Join(cfg.Paths.StateDir, "state.db"))
+	st, err := store.Open(filepath.Join(cfg.Paths.StateDir, stateName))
 	if err != nil {
 		return nil, err
 	}
@@ -92,6 +95,10 @@ func New(ctx context.Context, cfg config.Config, ephemeral bool, log *slog.Logge
 	if err := d.newEngine(ctx, st, run, image, ephemeral); err != nil {
 		return nil, err
 	}
+	m, err := d.newMetrics(image)
+	if err != nil {
+		return nil, err
+	}
 	if d.ln, err = listen(cfg); err != nil {
 		return nil, err
 	}
@@ -101,6 +108,7 @@ func New(ctx context.Context, cfg config.Config, ephemeral bool, log *slog.Logge
 			Engine:    d.engine,
 			Operators: httpapi.Operators{UIDs: cfg.Access.OperatorUIDs, Groups: cfg.Access.OperatorGroups},
 			Info:      func() api.Info { return d.info },
+			Metrics:   m.Serve,
 			Log:       log,
 		}, version.String()),
 		ConnContext:       httpapi.ConnContext,

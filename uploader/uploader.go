@@ -76,9 +76,10 @@ type Stats struct {
 	// upload now, Retrying those that failed at least once.
 	Queued, Running, Retrying int
 	QueuedBytes               int64
-	// Uploaded, UploadedBytes and Failed count since the start.
-	Uploaded, Failed int
-	UploadedBytes    int64
+	// Uploaded, UploadedBytes and Failed count jobs since the start, Retries
+	// the attempts that failed and were or will be repeated.
+	Uploaded, Failed, Retries int
+	UploadedBytes             int64
 	// LastError is that of a job which is still queued; empty when none failed.
 	LastError string
 }
@@ -234,6 +235,7 @@ func (u *Uploader) finish(ctx context.Context, l *lane, s *JobState) error {
 		}
 		u.mu.Lock()
 		s.Attempts++
+		u.stats.Retries++
 		s.LastError, s.NextTry = err.Error(), time.Now().Add(wait)
 		attempts := s.Attempts
 		l.signal()

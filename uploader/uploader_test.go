@@ -182,7 +182,7 @@ func TestUploadsInOrder(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		st := b.up.Stats()
-		if st.Queued != 5 || st.Retrying != 1 || st.LastError == "" || st.Uploaded != 0 {
+		if st.Queued != 5 || st.Retrying != 1 || st.LastError == "" || st.Uploaded != 0 || st.Retries < 40 {
 			t.Errorf("after an hour's outage: %+v", st)
 		}
 		if n := b.up.Jobs("a")[0].Attempts; n < 40 || n > 160 {

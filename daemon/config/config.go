@@ -5,6 +5,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,6 +31,7 @@ type Config struct {
 	Limits  Limits  `toml:"limits"`
 	Network Network `toml:"network"`
 	Access  Access  `toml:"access"`
+	Metrics Metrics `toml:"metrics"`
 	Store   Store   `toml:"store"`
 }
 
@@ -108,6 +110,12 @@ type Access struct {
 	Group          string   `toml:"group"`
 	OperatorUIDs   []uint32 `toml:"operator_uids"`
 	OperatorGroups []string `toml:"operator_groups"`
+}
+
+// Metrics says where the metrics can be read beside the API's socket.
+type Metrics struct {
+	// Listen is an address and port of loopback; empty is nowhere.
+	Listen string `toml:"listen"`
 }
 
 // Store says where cells' files go.
@@ -262,6 +270,11 @@ func (c Config) Validate() error {
 	check(l.AccountSandboxes >= 1, "limits.account_sandboxes is %d, it must be at least 1", l.AccountSandboxes)
 	check(l.Pool >= 0 && l.Pool <= 64, "limits.pool is %d, it must be between 0 and 64", l.Pool)
 	errs = append(errs, c.Network.validate()...)
+	if c.Metrics.Listen != "" {
+		at, err := netip.ParseAddrPort(c.Metrics.Listen)
+		check(err == nil && at.Addr().IsLoopback() && at.Port() != 0,
+			"metrics.listen is %q, it must be an address of loopback with a port, like 127.0.0.1:9477", c.Metrics.Listen)
+	}
 	check(c.Store.Kind == "local" || c.Store.Kind == "s3", "store.kind is %q, it must be local or s3", c.Store.Kind)
 	check(slices.Contains(api.Retentions(), c.Store.Retention), "store.retention is %q, it must be one of %v", c.Store.Retention, api.Retentions())
 	if c.Store.Kind == "s3" {

@@ -28,6 +28,10 @@ func TestLoad(t *testing.T) {
 		{"network rule", "[network]\nrules = [\n  \"allow a.test\",\n  \"permit b.test\",\n]\n", "config.toml:4"},
 		{"network service", "[network]\nservices = [\"a.test:80 = 10.0.0.1:80\"]\n", "is not a loopback address"},
 		{"network bandwidth", "[network]\nbandwidth = \"1KiB\"\n", "network.bandwidth is 1.0 KiB"},
+		{"metrics", "[metrics]\nlisten = \"[::1]:9477\"\n", ""},
+		{"metrics for all", "[metrics]\nlisten = \"0.0.0.0:9477\"\n", "metrics.listen is \"0.0.0.0:9477\", it must be an address of loopback"},
+		{"metrics by name", "[metrics]\nlisten = \"localhost:9477\"\n", "it must be an address of loopback"},
+		{"metrics on any port", "[metrics]\nlisten = \"127.0.0.1:0\"\n", "it must be an address of loopback"},
 		{"store", "[store]\nkind = \"ftp\"\n", "store.kind is \"ftp\""},
 		{"s3 without bucket", "[store]\nkind = \"s3\"\n[store.s3]\nregion = \"x\"\n", "store.s3.bucket is missing"},
 	}

@@ -30,7 +30,10 @@ type Config struct {
 	Operators Operators
 	// Info fills what the daemon knows of itself.
 	Info func() api.Info
-	Log  *slog.Logger
+	// Metrics answers a request of an operator for the metrics. An error
+	// means that nothing was written yet.
+	Metrics func(http.ResponseWriter, *http.Request) error
+	Log     *slog.Logger
 }
 
 // maxBody bounds a JSON request in bytes; files are streamed and not bounded
@@ -91,6 +94,7 @@ func newServer(cfg Config, version string) *server {
 	s.routeSkills()
 	s.routeEvents()
 	s.routeNetwork()
+	s.routeMetrics()
 	s.mux.HandleFunc("/", s.noRoute)
 	return s
 }

@@ -148,6 +148,7 @@ func (e *Engine) watchRestarts() {
 	for {
 		select {
 		case r := <-e.cfg.Network.Restarts:
+			e.gates.restarted()
 			e.mu.Lock()
 			var chat *ChatKey
 			for k, l := range e.live {

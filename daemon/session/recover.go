@@ -262,7 +262,11 @@ func (e *Engine) loseRecord(rec CommandRecord) error {
 	if err := move(&rec, api.StateLost, now()); err != nil {
 		return err
 	}
-	return e.update(rec.Key(), func(tx Tx) error { return putState(tx, was, &rec) })
+	if err := e.update(rec.Key(), func(tx Tx) error { return putState(tx, was, &rec) }); err != nil {
+		return err
+	}
+	e.ended.add(rec.State)
+	return nil
 }
 
 // recoverGone ends a sandbox that does not answer, if it still lives, records

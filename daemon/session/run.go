@@ -230,6 +230,9 @@ func (e *Engine) save(r *running, rec CommandRecord, idle *SandboxRecord) error 
 	if err != nil {
 		return fmt.Errorf("record command %s: %w", rec.ID, err)
 	}
+	if rec.State.Ended() && !was.Ended() {
+		e.ended.add(rec.State)
+	}
 	r.mu.Lock()
 	r.rec = rec
 	r.mu.Unlock()

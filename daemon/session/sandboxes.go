@@ -179,6 +179,7 @@ func (e *Engine) attach(rec SandboxRecord, h sandbox.Handle, known []uploader.Kn
 	closing := e.closing
 	if !closing {
 		e.live[rec.Chat] = l
+		e.gates.join(rec.Spec.ID, rec.CreatedAt.Before(e.started))
 	}
 	e.mu.Unlock()
 	if closing {
@@ -345,6 +346,7 @@ func (e *Engine) forgetSandbox(ctx context.Context, rec SandboxRecord, why strin
 	if err != nil {
 		return fmt.Errorf("forget sandbox %s: %w", rec.Spec.ID, err)
 	}
+	e.gates.leave(rec.Spec.ID, traffic)
 	return e.spend(ctx, rec.Chat, traffic)
 }
 

@@ -101,8 +101,10 @@ type Engine struct {
 	keyLocks keyedMutex
 	// netLocks serialise changes of a sandbox's network.
 	netLocks keyedMutex
-	// started is when this engine began.
+	// started is when this engine began; ended and gates count since then.
 	started time.Time
+	ended   stateCounts
+	gates   gateCounts
 	// lanes are a chat's running commands.
 	lanes *lanes
 	// busy are an account's running commands.

@@ -204,7 +204,8 @@ func TestLivePolicy(t *testing.T) {
 	}
 	again, err := m.Traffic(t.Context(), "live")
 	w.must(err)
-	if again.Sent < traffic.Sent || again.Flows <= traffic.Flows {
+	if again.Sent < traffic.Sent || again.Flows <= traffic.Flows || again.AllowedBy["mode-public"] != again.Flows ||
+		again.CutBy["chat"] != 2 || again.RefusedBy["chat"] < 4 {
 		t.Errorf("the new gate counts anew: %+v after %+v", again, traffic)
 	}
 	w.must(m.SetPolicy(t.Context(), "live", sandbox.NetworkPolicy{Mode: sandbox.NetworkNone}))
@@ -268,6 +269,11 @@ func TestLimits(t *testing.T) {
 	}
 	w.refusals(t, "limits", map[string]string{publicAddr: "flow-limit"})
 	w.refusals(t, "limits", map[string]string{publicAddr: "total-limit"})
+	traffic, terr := m.Traffic(t.Context(), "limits")
+	w.must(terr)
+	if traffic.RefusedBy["flow-limit"] != 1 || traffic.RefusedBy["total-limit"] != 1 || traffic.CutBy["total-limit"] == 0 {
+		t.Errorf("traffic: %+v", traffic)
+	}
 	// More is granted.
 	p.Limits.Total = 1 << 20
 	w.must(m.SetPolicy(t.Context(), "limits", p))

@@ -153,6 +153,16 @@ type NetworkTraffic struct {
 	Refused int64 `json:"refused"`
 	Queries int64 `json:"queries"`
 	Dropped int64 `json:"dropped"`
+	// Throttled counts the times that a flow waited, or lost a datagram, because
+	// the bandwidth was spent.
+	Throttled int64 `json:"throttled,omitempty"`
+	// The same flows and refusals by the kind of rule that decided: flows that
+	// were allowed, flows and names that were not, and flows that were open and
+	// were cut off. A kind is "operator", "chat", or a rule that nobody wrote.
+	AllowedBy      map[string]int64 `json:"allowed_by,omitempty"`
+	RefusedBy      map[string]int64 `json:"refused_by,omitempty"`
+	NamesRefusedBy map[string]int64 `json:"names_refused_by,omitempty"`
+	CutBy          map[string]int64 `json:"cut_by,omitempty"`
 	// OpenTCP and OpenUDP count the flows that are open. Open lists the
 	// newest of them, Closed the last that ended.
 	OpenTCP int                 `json:"open_tcp"`

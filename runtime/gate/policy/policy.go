@@ -12,6 +12,7 @@ package policy
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"mediasandbox/runtime/sandbox"
 )
@@ -67,6 +68,18 @@ const (
 	operatorRule = "operator: "
 	chatRule     = "chat: "
 )
+
+// Kind is what sort of rule a verdict's is, a word out of a short list: for a
+// rule that somebody wrote whose it is, for a spelling of an address in IPv6
+// what denies the address.
+func Kind(rule string) string {
+	for prefix, kind := range map[string]string{operatorRule: "operator", chatRule: "chat"} {
+		if strings.HasPrefix(rule, prefix) {
+			return kind
+		}
+	}
+	return rule[strings.LastIndexByte(rule, ':')+1:]
+}
 
 // Policy is what one sandbox may reach. The zero value allows nothing.
 type Policy struct {

@@ -108,6 +108,17 @@ func TestHostSet(t *testing.T) {
 	}
 }
 
+func TestKind(t *testing.T) {
+	for rule, want := range map[string]string{
+		"private": "private", "mapped:private": "private", "operator: allow tcp [::]:80": "operator",
+		"chat: deny a.test:80-90": "chat", "mode-public": "mode-public", "flow-limit": "flow-limit",
+	} {
+		if got := Kind(rule); got != want {
+			t.Errorf("%q is a rule of kind %q, want %q", rule, got, want)
+		}
+	}
+}
+
 // FuzzPolicy holds the policy against a second, slower reading of the same
 // promises, over any sixteen bytes.
 func FuzzPolicy(f *testing.F) {

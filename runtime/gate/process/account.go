@@ -79,6 +79,8 @@ func (g *gate) account() sandbox.NetworkTraffic {
 		Generation: g.generation.Load(), At: time.Now().UTC(),
 		Sent: m.sent.Load(), Received: m.received.Load(),
 		Flows: m.flows.Load(), Refused: m.refused.Load(), Queries: m.queries.Load(), Dropped: m.dropped.Load(),
+		Throttled: m.throttled.Load(),
+		AllowedBy: m.allowedBy.read(), RefusedBy: m.refusedBy.read(), NamesRefusedBy: m.namesRefusedBy.read(), CutBy: m.cutBy.read(),
 		OpenTCP: int(g.flows.tcp.Load()), OpenUDP: int(g.flows.udp.Load()),
 		Closed: g.flows.lastClosed(),
 	}
@@ -99,4 +101,9 @@ func (g *gate) resume(last sandbox.NetworkTraffic) {
 	m.refused.Store(last.Refused)
 	m.queries.Store(last.Queries)
 	m.dropped.Store(last.Dropped)
+	m.throttled.Store(last.Throttled)
+	m.allowedBy.resume(last.AllowedBy)
+	m.refusedBy.resume(last.RefusedBy)
+	m.namesRefusedBy.resume(last.NamesRefusedBy)
+	m.cutBy.resume(last.CutBy)
 }

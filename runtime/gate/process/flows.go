@@ -39,9 +39,11 @@ func (f *flow) record() sandbox.NetworkFlowRecord {
 	return r
 }
 
-// cutOff ends the flow for a reason that the guest's owner is told.
-func (f *flow) cutOff(rule string) {
-	f.cut.CompareAndSwap(nil, &rule)
+// cutOff ends a flow for a reason that the guest's owner is told.
+func (g *gate) cutOff(f *flow, rule string) {
+	if f.cut.CompareAndSwap(nil, &rule) {
+		g.meter.cutBy.add(rule)
+	}
 	f.abort()
 }
 
@@ -157,6 +159,7 @@ func (g *gate) begin(t target, abort func()) (f *flow, ok bool) {
 		return nil, false
 	}
 	g.meter.flows.Add(1)
+	g.meter.allowedBy.add(f.rule)
 	g.recheck(f)
 	return f, true
 }
@@ -165,6 +168,6 @@ func (g *gate) begin(t target, abort func()) (f *flow, ok bool) {
 func (g *gate) recheck(f *flow) {
 	if rule, ok := g.stillAllowed(f.target); !ok {
 		g.refuse(f.goal, rule)
-		f.cutOff(rule)
+		g.cutOff(f, rule)
 	}
 }

@@ -186,6 +186,11 @@ func (g *gate) refuse(f policy.Flow, rule string) {
 
 func (g *gate) logRefusal(proto string, dst netip.AddrPort, name, rule string) {
 	g.meter.refused.Add(1)
+	if proto == "dns" {
+		g.meter.namesRefusedBy.add(rule)
+	} else {
+		g.meter.refusedBy.add(rule)
+	}
 	if err := g.refusals.add(proto, dst, name, rule); err != nil && !g.complained.Swap(true) {
 		g.log.Error("the refusal log can't be written", "err", err)
 	}

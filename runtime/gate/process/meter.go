@@ -3,6 +3,8 @@ package process
 import (
 	"context"
 	"errors"
+	"maps"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,12 +18,42 @@ import (
 type meter struct {
 	sent, received                   atomic.Int64
 	flows, refused, queries, dropped atomic.Int64
+	throttled                        atomic.Int64
+	// The same by the kind of the rule that decided.
+	allowedBy, refusedBy, namesRefusedBy, cutBy tally
 
 	limits atomic.Pointer[sandbox.NetworkLimits]
 	// before is what earlier sandboxes of the chat moved.
 	before atomic.Int64
 	// bandwidth is nil when there is no limit.
 	bandwidth atomic.Pointer[rate.Limiter]
+}
+
+// tally counts by the kind of a rule.
+type tally struct {
+	mu sync.Mutex
+	by map[string]int64
+}
+
+func (t *tally) add(rule string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.by == nil {
+		t.by = make(map[string]int64)
+	}
+	t.by[policy.Kind(rule)]++
+}
+
+func (t *tally) read() map[string]int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.by)
+}
+
+func (t *tally) resume(by map[string]int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.by = maps.Clone(by)
 }
 
 // errSpent ends a flow of a chat that has moved its share of bytes.
@@ -56,16 +88,19 @@ func (g *gate) pay(ctx context.Context, own, all *atomic.Int64, n int) error {
 		g.cutAll(policy.RuleTotalLimit)
 		return errSpent
 	}
-	if l := g.meter.bandwidth.Load(); l != nil {
-		return l.WaitN(ctx, n)
+	l := g.meter.bandwidth.Load()
+	if l == nil || allowNow(l, n) {
+		return nil
 	}
-	return nil
+	g.meter.throttled.Add(1)
+	return l.WaitN(ctx, n)
 }
 
 // payNow is pay for a datagram, which does not wait: false says that it is
 // lost, as on a wire that is full.
 func (g *gate) payNow(own, all *atomic.Int64, n int) bool {
 	if l := g.meter.bandwidth.Load(); l != nil && !allowNow(l, n) {
+		g.meter.throttled.Add(1)
 		return false
 	}
 	own.Add(int64(n))
@@ -83,6 +118,6 @@ func allowNow(l *rate.Limiter, n int) bool { return n == 0 || l.AllowN(time.Now(
 // cutAll cuts every flow off.
 func (g *gate) cutAll(rule string) {
 	for _, f := range g.flows.all() {
-		f.cutOff(rule)
+		g.cutOff(f, rule)
 	}
 }

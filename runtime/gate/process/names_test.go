@@ -79,6 +79,9 @@ func TestMeter(t *testing.T) {
 		if took := time.Since(start); took != 9*time.Second {
 			t.Errorf("ten seconds' worth of bytes took %v, want 9s", took)
 		}
+		if n := g.meter.throttled.Load(); n != 9*second/copySize {
+			t.Errorf("%d waits are counted, want one for each copy after the burst", n)
+		}
 		if g.payNow(&f.sent, &g.meter.sent, 1000) {
 			t.Error("a datagram finds room where there is none")
 		}
