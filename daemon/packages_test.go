@@ -1,8 +1,13 @@
 package daemon_test
 
 import (
+	"archive/tar"
 	"archive/zip"
 	"bytes"
+	"compress/gzip"
+	"crypto/sha512"
+	"encoding/base64"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -73,6 +78,66 @@ func TestPackagesInstall(t *testing.T) {
 	flows, err := d.Flows(t.Context(), api.DefaultChat)
 	if err != nil || !slices.ContainsFunc(flows.Closed, func(f api.NetworkFlow) bool { return f.Rule == "mode-public" && f.Name != "" && f.Received > 1<<20 }) ||
 		!slices.ContainsFunc(flows.Closed, func(f api.NetworkFlow) bool { return f.Rule == "service" && f.Name == "index.internal" }) {
+		t.Errorf("flows: %+v, %v", flows, err)
+	}
+}
+
+// startRegistry serves a registry of npm's with one package on loopback.
+func startRegistry(t *testing.T) sandbox.NetworkService {
+	t.Helper()
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	a := tar.NewWriter(z)
+	for name, text := range map[string]string{
+		"package/package.json": `{"name":"darkroom-demo","version":"1.0.0","main":"index.js"}`,
+		"package/index.js":     "module.exports = 'from the registry';\n",
+	} {
+		err := a.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(text))})
+		if err == nil {
+			_, err = a.Write([]byte(text))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(a.Close(), z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	sum := sha512.Sum512(packed.Bytes())
+	mux := http.NewServeMux()
+	mux.HandleFunc("/darkroom-demo", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"name":"darkroom-demo","dist-tags":{"latest":"1.0.0"},"versions":{"1.0.0":{"name":"darkroom-demo","version":"1.0.0",
+			"dist":{"tarball":"http://index.internal/darkroom-demo.tgz","integrity":"sha512-%s"}}}}`, base64.StdEncoding.EncodeToString(sum[:]))
+	})
+	mux.HandleFunc("/darkroom-demo.tgz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(packed.Bytes()) })
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	s, err := sandbox.ParseNetworkService("index.internal:80 = " + server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestNpmInstalls installs a package as the guest's root, from a registry on the
+// host and with nothing else allowed: what npm tries beside it must not hold it up.
+func TestNpmInstalls(t *testing.T) {
+	d := daemontest.Start(t, withService(startRegistry(t)), func(c *config.Config) { c.Limits.Memory = 2 << 30 })
+	mode, rules := "allowlist", []string{"allow tcp index.internal:80"}
+	if _, err := d.SetNetwork(t.Context(), api.DefaultChat, api.NetworkSettings{Mode: &mode, Rules: &rules}); err != nil {
+		t.Fatal(err)
+	}
+	npm := d.Finish(api.NewCommand{
+		Shell:   `test "$(id -u)" = 0 && npm install --no-fund --registry http://index.internal/ darkroom-demo && node -p 'require("darkroom-demo")'`,
+		Timeout: 120,
+	})
+	out, errs := d.Printed(npm)
+	if npm.State != api.StateSucceeded || !strings.HasSuffix(out, "from the registry\n") {
+		t.Fatalf("npm: %s (%s)\n%s\n%s", npm.State, npm.Reason, out, errs)
+	}
+	flows, err := d.Flows(t.Context(), api.DefaultChat)
+	if err != nil || len(flows.Open)+len(flows.Closed) == 0 || slices.ContainsFunc(flows.Closed, func(f api.NetworkFlow) bool { return f.Name != "index.internal" }) {
 		t.Errorf("flows: %+v, %v", flows, err)
 	}
 }

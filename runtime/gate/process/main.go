@@ -143,6 +143,9 @@ func (p *program) serve() error {
 		case <-p.tell:
 			p.giveAccount()
 		case <-tick.C:
+			if err := stillAttached(handover.FDLock); err != nil {
+				return err
+			}
 			if now := p.gate.meter.sent.Load() + p.gate.meter.received.Load(); now != moved {
 				moved = now
 				p.giveAccount()
@@ -215,19 +218,25 @@ func readConfig() (cfg handover.Config, err error) {
 }
 
 // takeLock says to the daemon, now and after its restart, which process is the
-// gate: the kernel names the holder of a record lock. A file that is gone
-// means that the sandbox's network was removed while this process started.
+// gate: the kernel names the holder of a record lock.
 func takeLock(fd int) error {
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
 	if err := unix.FcntlFlock(uintptr(fd), unix.F_SETLK, &lock); err != nil {
 		return fmt.Errorf("take the gate's lock: %w", err)
 	}
+	return stillAttached(fd)
+}
+
+// stillAttached looks whether the lock's file has a name. One that has none
+// means that the network was removed, while this process started or by hand:
+// no daemon can find the gate any more, or end it.
+func stillAttached(fd int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return fmt.Errorf("take the gate's lock: %w", err)
+		return fmt.Errorf("look at the gate's lock: %w", err)
 	}
 	if st.Nlink == 0 {
-		return errors.New("take the gate's lock: the network was removed")
+		return errors.New("the network was removed: the gate's lock has no name")
 	}
 	return nil
 }
