@@ -172,7 +172,7 @@ func (w *world) listenTCP(ns, addr string, serve func(*net.TCPConn)) {
 	w.t.Helper()
 	var ln net.Listener
 	w.in(ns, func() (err error) {
-		ln, err = net.Listen("tcp4", addr)
+		ln, err = net.Listen("tcp", addr)
 		return err
 	})
 	w.t.Cleanup(func() { _ = ln.Close() })
@@ -193,7 +193,7 @@ func (w *world) listenUDP(ns, addr string) {
 	w.t.Helper()
 	var pc net.PacketConn
 	w.in(ns, func() (err error) {
-		pc, err = net.ListenPacket("udp4", addr)
+		pc, err = net.ListenPacket("udp", addr)
 		return err
 	})
 	w.t.Cleanup(func() { _ = pc.Close() })

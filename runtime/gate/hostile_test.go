@@ -28,6 +28,7 @@ func TestHostileGuest(t *testing.T) {
 	t.Run("floods", f.floods)
 	t.Run("slow flows", f.slowFlows)
 	t.Run("from outside", f.fromOutside)
+	t.Run("IPv6", f.overIPv6)
 	t.Run("own configuration", f.reconfigures)
 	if now := gatePIDs(t); !slices.Contains(now, before[0]) {
 		t.Errorf("the gate was %v and is not among %v: it did not live through it", before, now)
