@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -33,9 +34,11 @@ type bare struct {
 	// standing is a sandbox for `runsc exec` alone.
 	standing string
 
-	// mu guards alive.
+	// mu guards the maps.
 	mu    sync.Mutex
 	alive map[string]bool
+	// wired has the sandboxes with a network.
+	wired map[string]bool
 }
 
 // newBare learns runsc's flags and the OCI spec from the first sandbox of the
@@ -56,7 +59,7 @@ func (b *bench) newBare() (*bare, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &bare{b: b, binary: filepath.Join(b.bin, "runsc"), dir: filepath.Join(b.dir, "bare"), alive: make(map[string]bool)}
+	r := &bare{b: b, binary: filepath.Join(b.bin, "runsc"), dir: filepath.Join(b.dir, "bare"), alive: make(map[string]bool), wired: make(map[string]bool)}
 	if r.flags, err = bareFlags(table[p.sentry].args); err != nil {
 		return nil, err
 	}
@@ -109,8 +112,25 @@ func (r *bare) path(id string) string { return filepath.Join(r.dir, id) }
 
 // command is one call of runsc for a sandbox.
 func (r *bare) command(ctx context.Context, id string, args ...string) error {
+	return r.call(ctx, id, nil, args...)
+}
+
+// output runs a program in a sandbox and returns what it printed.
+func (r *bare) output(ctx context.Context, id string, argv ...string) (string, error) {
+	var out bytes.Buffer
+	err := r.call(ctx, id, &out, append([]string{"exec", id}, argv...)...)
+	return out.String(), err
+}
+
+func (r *bare) call(ctx context.Context, id string, stdout io.Writer, args ...string) error {
 	all := append([]string{"--root", filepath.Join(r.dir, "state"), "--overlay2=root:dir=" + filepath.Join(r.path(id), "overlay")}, r.flags...)
+	r.mu.Lock()
+	if r.wired[id] {
+		all = append(all, "--network=sandbox") // the last one counts
+	}
+	r.mu.Unlock()
 	cmd := exec.CommandContext(ctx, r.binary, append(all, args...)...)
+	cmd.Stdout = stdout
 	// A file, since the detached sandbox would hold a pipe open.
 	said, err := os.OpenFile(filepath.Join(r.path(id), "said"), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
 	if err != nil {
@@ -126,7 +146,11 @@ func (r *bare) command(ctx context.Context, id string, args ...string) error {
 }
 
 // run starts a sandbox from nothing.
-func (r *bare) run(ctx context.Context) (id string, err error) {
+func (r *bare) run(ctx context.Context) (id string, err error) { return r.runIn(ctx, "") }
+
+// runIn starts a sandbox with the network of the namespace at netns, or with
+// none.
+func (r *bare) runIn(ctx context.Context, netns string) (id string, err error) {
 	// Of one length: runsc takes the beginning of an id for the id.
 	id = fmt.Sprintf("bare-%d-%06d", os.Getpid(), r.next.Add(1))
 	spec := r.spec
@@ -136,6 +160,16 @@ func (r *bare) run(ctx context.Context) (id string, err error) {
 	})
 	spec.Annotations = maps.Clone(r.spec.Annotations)
 	spec.Annotations["dev.gvisor.spec.rootfs.overlay"] = "dir=" + overlay
+	if netns != "" {
+		linux := *spec.Linux
+		linux.Namespaces = slices.Clone(linux.Namespaces)
+		for i := range linux.Namespaces {
+			if linux.Namespaces[i].Type == specs.NetworkNamespace {
+				linux.Namespaces[i].Path = netns
+			}
+		}
+		spec.Linux = &linux
+	}
 	body, err := json.Marshal(spec)
 	if err != nil {
 		return id, fmt.Errorf("write a bundle: %w", err)
@@ -149,7 +183,7 @@ func (r *bare) run(ctx context.Context) (id string, err error) {
 		return id, fmt.Errorf("write a bundle: %w", err)
 	}
 	r.mu.Lock()
-	r.alive[id] = true
+	r.alive[id], r.wired[id] = true, netns != ""
 	r.mu.Unlock()
 	return id, r.command(ctx, id, "run", "--bundle", r.path(id), "--detach", id)
 }
@@ -179,6 +213,7 @@ func (r *bare) remove(id string) error {
 	}
 	r.mu.Lock()
 	delete(r.alive, id)
+	delete(r.wired, id)
 	r.mu.Unlock()
 	return os.RemoveAll(r.path(id))
 }

@@ -42,6 +42,15 @@ const (
 // startDaemon starts a sandboxd with the default limits but for change. It is
 // stopped, with its sandboxes, at the end of the run at the latest.
 func (b *bench) startDaemon(name string, change func(*config.Limits)) (*daemon, error) {
+	return b.startConfigured(name, func(c *config.Config) {
+		if change != nil {
+			change(&c.Limits)
+		}
+	})
+}
+
+// startConfigured is startDaemon for a change of anything.
+func (b *bench) startConfigured(name string, change func(*config.Config)) (*daemon, error) {
 	d := &daemon{b: b, dir: filepath.Join(b.dir, name)}
 	if err := os.MkdirAll(d.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("start a daemon: %w", err)
@@ -54,9 +63,7 @@ func (b *bench) startDaemon(name string, change func(*config.Limits)) (*daemon, 
 	d.cfg.Limits.IdleLife = config.Duration(benchIdleLife)
 	// One account makes all the idle chats.
 	d.cfg.Limits.Sandboxes, d.cfg.Limits.AccountSandboxes = b.chats+spare, b.chats+spare
-	if change != nil {
-		change(&d.cfg.Limits)
-	}
+	change(&d.cfg)
 	if err := os.WriteFile(filepath.Join(d.dir, "config.toml"), d.cfg.TOML(), 0o600); err != nil {
 		return nil, fmt.Errorf("start a daemon: %w", err)
 	}
