@@ -1,11 +1,13 @@
 package daemon_test
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -85,5 +87,48 @@ func TestUnresponsiveSandboxHoldsUpNobody(t *testing.T) {
 	}
 	if after := succeeded(t, p.Daemon, p.Shell("true")); !after.FilesLost {
 		t.Error("the next command does not say that files were lost")
+	}
+}
+
+// TestGuestStopsItsInit lets a guest stop its PID 1, which then neither answers
+// nor ends anything: cancel and timeout still end the command, what it finished
+// is published, and the chat goes on in a new sandbox.
+func TestGuestStopsItsInit(t *testing.T) {
+	d := daemontest.Start(t)
+	for name, end := range map[string]struct {
+		timeout float64
+		want    api.State
+	}{"canceled": {0, api.StateCanceled}, "timed out": {3, api.StateTimedOut}} {
+		cmd, err := d.Client.Start(t.Context(), api.DefaultChat, api.NewCommand{
+			Shell: "echo " + strings.Fields(name)[0] + " >/outputs/" + strings.Fields(name)[0] + ".txt; echo said; sleep 1; kill -STOP 1; touch stopped; sleep 1000", Timeout: end.timeout,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, d, cmd, "said\n")
+		if end.timeout == 0 {
+			deadline := time.Now().Add(20 * time.Second)
+			for stopped := false; !stopped; { // the file is the host's to see
+				_, err := d.StatFile(t.Context(), api.DefaultChat, "/workspace/stopped")
+				if stopped = err == nil; time.Now().After(deadline) {
+					t.Fatal(err)
+				}
+			}
+			if err := d.Client.Kill(t.Context(), api.DefaultChat, cmd.ID, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		cmd, err = d.Client.Wait(ctx, api.DefaultChat, cmd.ID)
+		if err != nil || cmd.State != end.want {
+			t.Fatalf("%s: it is %s (%s), %v", name, cmd.State, cmd.Reason, err)
+		}
+		if len(cmd.Cells) != 1 {
+			t.Errorf("%s: its cells are %+v", name, cmd.Cells)
+		}
+		if next := d.Shell("true"); next.State != api.StateSucceeded || !next.FilesLost {
+			t.Errorf("%s: then %+v", name, next)
+		}
 	}
 }

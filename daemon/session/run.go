@@ -24,6 +24,9 @@ var (
 const (
 	// killGrace is how long output stays open after the main process ended.
 	killGrace = time.Second
+	// notePatience is how long a guest may take to tell what a command that is to
+	// be killed was writing.
+	notePatience = 5 * time.Second
 	// killTimeout is how long a killed command may take to end before its
 	// sandbox is ended instead.
 	killTimeout = 10 * time.Second
@@ -319,7 +322,9 @@ func (e *Engine) killCommand(r *running, l *live, p sandbox.Process) {
 			e.log.Error("end a command", "error", err)
 		}
 	}
-	err := errors.Join(e.noteBroken(e.ctx, l), p.Kill())
+	patient, cancel := context.WithTimeout(e.ctx, notePatience)
+	defer cancel()
+	err := errors.Join(e.noteBroken(patient, l), p.Kill())
 	if err == nil {
 		select {
 		case <-p.Done():
@@ -332,7 +337,10 @@ func (e *Engine) killCommand(r *running, l *live, p sandbox.Process) {
 		}
 	}
 	e.log.Warn("kill a command", "command", r.rec.ID, "error", err)
-	if err := e.endSandbox(e.ctx, l, "it did not end a command that was to be killed"); err != nil {
+	// A guest that does not answer would not tell which outputs are finished
+	// either; once it has ended, the journal does.
+	err = e.cfg.Runtime.Remove(e.ctx, l.record.Spec.ID)
+	if err := errors.Join(err, e.endSandbox(e.ctx, l, "it did not end a command that was to be killed")); err != nil {
 		e.log.Error("end a sandbox", "sandbox", l.record.Spec.ID, "error", err)
 	}
 	<-p.Done()

@@ -266,8 +266,13 @@ func (h *Host) sendChunk(kind Kind, c Chunk) error {
 	return h.send(func(conn net.Conn) error { return WriteChunk(conn, kind, c) })
 }
 
+// answerTimeout bounds the wait for an answer: a guest can stop its PID 1.
+const answerTimeout = 20 * time.Second
+
 // OpenForWriting asks the guest which files below dir are open for writing.
 func (h *Host) OpenForWriting(ctx context.Context, dir string) ([]string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, fmt.Errorf("the guest's PID 1 did not answer within %s", answerTimeout))
+	defer cancel()
 	ch := make(chan Files, 1)
 	h.mu.Lock()
 	h.seq++
