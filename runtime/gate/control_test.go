@@ -271,7 +271,7 @@ func TestLimits(t *testing.T) {
 	w.refusals(t, "limits", map[string]string{publicAddr: "total-limit"})
 	traffic, terr := m.Traffic(t.Context(), "limits")
 	w.must(terr)
-	if traffic.RefusedBy["flow-limit"] != 1 || traffic.RefusedBy["total-limit"] != 1 || traffic.CutBy["total-limit"] == 0 {
+	if traffic.RefusedBy["flow-limit"] < 1 || traffic.RefusedBy["total-limit"] != 1 || traffic.CutBy["total-limit"] == 0 {
 		t.Errorf("traffic: %+v", traffic)
 	}
 	// More is granted.
