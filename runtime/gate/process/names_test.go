@@ -66,12 +66,12 @@ func TestNameBook(t *testing.T) {
 func TestMeter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &gate{book: newNameBook()}
-		const second = 256 << 10
+		const second, piece = 256 << 10, 64 << 10
 		g.meter.configure(sandbox.NetworkLimits{Bandwidth: second}, 0)
 		f := &flow{abort: func() {}}
 		start := time.Now()
-		for range 10 * second / copySize {
-			if err := g.pay(t.Context(), &f.sent, &g.meter.sent, copySize); err != nil {
+		for range 10 * second / piece {
+			if err := g.pay(t.Context(), &f.sent, &g.meter.sent, piece); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -79,7 +79,7 @@ func TestMeter(t *testing.T) {
 		if took := time.Since(start); took != 9*time.Second {
 			t.Errorf("ten seconds' worth of bytes took %v, want 9s", took)
 		}
-		if n := g.meter.throttled.Load(); n != 9*second/copySize {
+		if n := g.meter.throttled.Load(); n != 9*second/piece {
 			t.Errorf("%d waits are counted, want one for each copy after the burst", n)
 		}
 		if g.payNow(&f.sent, &g.meter.sent, 1000) {

@@ -25,6 +25,9 @@ const (
 	copyBelow = 16 << 10
 )
 
+// gsoMax is the longest packet that the kernel is handed at once, in bytes.
+const gsoMax = 65535
+
 // tapEndpoint is the stack's end of the TAP. gVisor's own fdbased endpoint
 // does segmentation offload on sockets only, and ends its read loop at the
 // first frame with a foreign unicast address.
@@ -206,7 +209,7 @@ func (e *tapEndpoint) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Erro
 }
 
 // GSOMaxSize implements stack.GSOEndpoint.
-func (e *tapEndpoint) GSOMaxSize() uint32 { return 65535 }
+func (e *tapEndpoint) GSOMaxSize() uint32 { return gsoMax }
 
 // SupportedGSO implements stack.GSOEndpoint.
 func (e *tapEndpoint) SupportedGSO() stack.SupportedGSO { return stack.HostGSOSupported }

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/waiter"
@@ -23,7 +24,12 @@ import (
 
 // copySize is the buffer of one direction of a busy TCP flow. An idle flow
 // holds none.
-const copySize = 128 << 10
+const copySize = 2 * fullFrame
+
+// fullFrame is how much the stack puts into one frame, in bytes: the longest
+// that the link takes, less what the stack keeps free for headers. Pieces of
+// other sizes would leave a small frame behind the large ones.
+const fullFrame = gsoMax - header.TCPTotalHeaderMaximumSize - 1
 
 var copyBuffers = sync.Pool{New: func() any { b := make([]byte, copySize); return &b }}
 
