@@ -50,11 +50,37 @@ func (d *Daemon) newS3(ctx context.Context) (*s3.Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the store: %w", err)
 	}
-	started := time.Now()
-	go func() {
-		if _, err := st.AbortUploads(context.WithoutCancel(ctx), started); err != nil {
-			d.log.Warn("clear unfinished uploads of the store", "error", err)
-		}
-	}()
+	go d.clearUploads(ctx, st, time.Now())
 	return st, nil
+}
+
+const (
+	// clearAgain is how soon the clearing of unfinished uploads is tried again,
+	// clearEvery how often what is older than oldUpload is looked for: no attempt
+	// at an upload takes that long.
+	clearAgain = 20 * time.Second
+	clearEvery = time.Hour
+	oldUpload  = 48 * time.Hour
+)
+
+// clearUploads removes the parts of uploads that will never end: at once those
+// of the daemons before, and from time to time those of which this one was never
+// told, since the store's answer got lost.
+func (d *Daemon) clearUploads(ctx context.Context, st *s3.Store, before time.Time) {
+	for {
+		_, err := st.AbortUploads(ctx, before)
+		wait := clearEvery
+		if err != nil && ctx.Err() == nil {
+			d.log.Warn("clear unfinished uploads of the store", "error", err)
+			wait = clearAgain
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		if err == nil {
+			before = time.Now().Add(-oldUpload)
+		}
+	}
 }

@@ -3,8 +3,6 @@ package daemon_test
 import (
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +10,6 @@ import (
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"mediasandbox/daemon/api"
-	"mediasandbox/daemon/config"
 	"mediasandbox/daemon/daemontest"
 	"mediasandbox/uploader/s3/s3test"
 )
@@ -21,20 +18,7 @@ import (
 // back between.
 func TestCellsGoToS3(t *testing.T) {
 	server := s3test.Start(t)
-	secrets := t.TempDir()
-	key, secret := filepath.Join(secrets, "key"), filepath.Join(secrets, "secret")
-	for path, text := range map[string]string{key: server.AccessKeyID, secret: server.SecretAccessKey} {
-		if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	d := daemontest.Start(t, func(c *config.Config) {
-		c.Store.Kind = "s3"
-		c.Store.S3 = config.S3{
-			Bucket: server.Bucket, Region: "us-east-1", Endpoint: server.Endpoint, PathStyle: true, Prefix: "cells",
-			PresignExpiry: config.Duration(time.Hour), AccessKeyFile: key, SecretKeyFile: secret,
-		}
-	})
+	d := daemontest.Start(t, onS3(t, server, server.Endpoint))
 	cmd := succeeded(t, d, d.Shell("head -c 3000000 /dev/zero | tr '\\0' x >/outputs/big.txt"))
 	if len(cmd.Cells) != 1 || cmd.Cells[0].State != api.CellPublished {
 		t.Fatalf("cells: %+v", cmd.Cells)

@@ -8,7 +8,7 @@ import (
 
 // timing holds the periods that decide when a file is finished.
 type timing struct {
-	settle, rename, whole, quiet, poll time.Duration
+	settle, closed, rename, whole, quiet, poll time.Duration
 }
 
 // entry is what the ledger knows of one path.
@@ -20,8 +20,10 @@ type entry struct {
 	// closed is when the file was first known to be closed in this state; zero
 	// when nobody said so.
 	closed time.Time
-	// whole is set when the closed file is complete by its own format.
-	whole bool
+	// shape is what the closed file looks like.
+	shape shape
+	// returned is set once a writer came back to a file that was closed.
+	returned bool
 	// open is set while a writer is known to hold the file; polled is when.
 	open   bool
 	polled time.Time
@@ -89,9 +91,11 @@ func (l *ledger) observe(p Path, st fileStat, now time.Time, renamed bool, scan 
 	moved := seen && before.MTime == st.id.MTime && before.Size == st.id.Size && e.id.inode() != st.id.inode()
 	e.renamed = st.isRegular() && (renamed || moved)
 	if e.id.inode() != st.id.inode() {
-		e.open = false
+		e.open, e.returned = false, false
+	} else if !e.closed.IsZero() {
+		e.returned = true
 	}
-	e.fileStat, e.changed, e.closed, e.whole, e.scan = st, now, time.Time{}, false, scan
+	e.fileStat, e.changed, e.closed, e.shape, e.scan = st, now, time.Time{}, shapeOpenEnded, scan
 	e.retry, e.fails, e.why, e.err = time.Time{}, 0, "", nil
 	l.remember(st.id)
 	l.enlist(e)
@@ -136,10 +140,10 @@ func (l *ledger) remember(id Identity) {
 }
 
 // hint notes that the writer of p is said to be done with its present state,
-// and whether that is complete by its own format.
-func (l *ledger) hint(p Path, now time.Time, whole bool) {
+// and what that looks like.
+func (l *ledger) hint(p Path, now time.Time, s shape) {
 	if e := l.pending[p]; e != nil {
-		e.closed, e.whole = now, whole
+		e.closed, e.shape = now, s
 	}
 }
 
@@ -195,10 +199,12 @@ func (l *ledger) due(e *entry) time.Time {
 	case e.flush:
 	case e.open && e.closed.IsZero():
 		at = e.polled.Add(l.poll)
-	case e.whole && !e.closed.IsZero():
+	case e.shape == shapeWhole && !e.closed.IsZero():
 		at = e.closed.Add(l.whole)
 	case e.renamed && !e.open:
 		at = e.changed.Add(l.rename)
+	case e.shape == shapeBinary && !e.closed.IsZero() && !e.returned:
+		at = e.closed.Add(l.closed)
 	default:
 		at = later(e.changed, e.closed).Add(l.settle)
 	}
@@ -266,22 +272,26 @@ func (l *ledger) flushing() bool {
 	return false
 }
 
-// flush marks all that is pending to be published at once.
-func (l *ledger) flush() {
+// flush marks what is pending to be published at once, where which is true.
+func (l *ledger) flush(which func(Path, Identity) bool) {
 	for _, e := range l.pending {
+		if !which(e.path, e.id) {
+			continue
+		}
 		e.flush, e.retry, e.fails = true, time.Time{}, 0
 	}
 }
 
-// left names everything that is not published, and why.
-func (l *ledger) left() []Skipped {
+// left names everything that is not published, and why. What only waits counts
+// where which is true.
+func (l *ledger) left(which func(Path, Identity) bool) []Skipped {
 	var out []Skipped
 	for _, e := range l.files {
 		if k, ok := l.known[e.path]; ok && k.Identity == e.id {
 			continue
 		}
 		r := e.why
-		if r == "" && l.pending[e.path] == nil {
+		if waits := l.pending[e.path] != nil; r == "" && !waits || waits && !which(e.path, e.id) {
 			continue
 		}
 		if r == "" {
@@ -308,6 +318,7 @@ func (l *ledger) conclude(r outcome, now time.Time) (look bool) {
 	case r.done != nil:
 		l.enlist(e)
 		e.open, e.flush, e.fails = false, false, 0
+		e.closed, e.returned = time.Time{}, false // what comes now is another version
 		return true
 	case r.why == ReasonOpen:
 		e.open, e.closed, e.polled, e.flush = true, time.Time{}, now, false

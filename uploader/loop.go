@@ -188,21 +188,24 @@ func (w *Watcher) noteHints(now time.Time) {
 	w.scanNow = w.scanNow || lost
 	for p := range hints {
 		w.lookAt(p, false, now)
-		w.ledger.hint(p, now, w.isWhole(p))
+		w.ledger.hint(p, now, w.shapeOf(p))
 	}
 }
 
-// isWhole looks into a file that is said to be closed.
-func (w *Watcher) isWhole(p Path) bool {
+// shapeOf looks into a file that is said to be closed.
+func (w *Watcher) shapeOf(p Path) shape {
 	if w.ledger.pending[p] == nil {
-		return false
+		return shapeOpenEnded
 	}
 	f, st, err := openFile(int(w.root.Fd()), string(p))
 	if err != nil {
-		return false // the next look says what is the matter with it
+		return shapeOpenEnded // the next look says what is the matter with it
 	}
 	defer f.Close()
-	return st.isRegular() && whole(f, st.id.Size)
+	if !st.isRegular() {
+		return shapeOpenEnded
+	}
+	return shapeOf(f, st.id.Size)
 }
 
 func (w *Watcher) noteOutcomes(results []outcome, now time.Time) {
@@ -222,15 +225,15 @@ func (w *Watcher) noteOutcomes(results []outcome, now time.Time) {
 func (w *Watcher) beginFlush(call *flushCall, now time.Time) {
 	w.scan(now)
 	w.look.clear()
-	w.ledger.flush()
+	w.ledger.flush(call.which)
 	w.waiting = append(w.waiting, call)
 }
 
 func (w *Watcher) endFlush() {
-	left := append(w.ledger.left(), w.unwalked...)
-	slices.SortFunc(left, func(a, b Skipped) int { return strings.Compare(string(a.Path), string(b.Path)) })
 	for _, call := range w.waiting {
-		call.done <- slices.Clone(left)
+		left := append(w.ledger.left(call.which), w.unwalked...)
+		slices.SortFunc(left, func(a, b Skipped) int { return strings.Compare(string(a.Path), string(b.Path)) })
+		call.done <- left
 	}
 	w.waiting = nil
 }

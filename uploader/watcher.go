@@ -16,6 +16,7 @@ import (
 // Defaults of Config.
 const (
 	DefaultSettle       = 2 * time.Second
+	DefaultClosedSettle = 700 * time.Millisecond
 	DefaultRenameSettle = 200 * time.Millisecond
 	DefaultWholeSettle  = 30 * time.Millisecond
 	DefaultQuiet        = 5 * time.Second
@@ -70,6 +71,9 @@ type Config struct {
 	// Settle is how long a file stays closed and unchanged before it is
 	// published, since its writer may come back to append to it.
 	Settle time.Duration
+	// ClosedSettle takes the place of Settle for a file that its writer closed,
+	// that is no text, and to which no writer has come back so far.
+	ClosedSettle time.Duration
 	// RenameSettle takes the place of Settle for a file that was renamed into
 	// place.
 	RenameSettle time.Duration
@@ -97,6 +101,7 @@ type Config struct {
 func (c *Config) fill() {
 	setDefault(&c.GuestDir, "/outputs")
 	setDefault(&c.Settle, DefaultSettle)
+	setDefault(&c.ClosedSettle, DefaultClosedSettle)
 	setDefault(&c.RenameSettle, DefaultRenameSettle)
 	setDefault(&c.WholeSettle, DefaultWholeSettle)
 	setDefault(&c.Quiet, DefaultQuiet)
@@ -111,7 +116,9 @@ func (c *Config) fill() {
 	if c.Skipped == nil {
 		c.Skipped = func(Skipped) {}
 	}
-	c.RenameSettle, c.WholeSettle = min(c.RenameSettle, c.Settle), min(c.WholeSettle, c.Settle)
+	for _, d := range []*time.Duration{&c.ClosedSettle, &c.RenameSettle, &c.WholeSettle} {
+		*d = min(*d, c.Settle)
+	}
 }
 
 func setDefault[T comparable](v *T, d T) {
@@ -209,8 +216,10 @@ func watchWith(cfg Config, n notifier) (*Watcher, error) {
 		scanNow: true,
 	}
 	poll := min(max(cfg.Settle/4, 50*time.Millisecond), time.Second)
-	w.ledger = newLedger(timing{settle: cfg.Settle, rename: cfg.RenameSettle, whole: cfg.WholeSettle, quiet: cfg.Quiet, poll: poll},
-		cfg.MaxFiles, cfg.Known, cfg.Skipped)
+	times := timing{
+		settle: cfg.Settle, closed: cfg.ClosedSettle, rename: cfg.RenameSettle, whole: cfg.WholeSettle, quiet: cfg.Quiet, poll: poll,
+	}
+	w.ledger = newLedger(times, cfg.MaxFiles, cfg.Known, cfg.Skipped)
 	w.pub = &publisher{
 		root: root, spool: cfg.Spool, receiver: cfg.Receiver, writers: cfg.Writers,
 		guestDir: cfg.GuestDir, maxBytes: cfg.MaxFileBytes,
@@ -265,7 +274,8 @@ func (w *Watcher) takeHints() (map[Path]struct{}, bool) {
 
 // flushCall is one caller of Flush.
 type flushCall struct {
-	done chan []Skipped
+	which func(Path, Identity) bool
+	done  chan []Skipped
 }
 
 // Flush publishes everything that no process holds open for writing, without
@@ -274,7 +284,14 @@ type flushCall struct {
 // What was left out only for now is published later, as usual. While Writers
 // gives no answer, Flush waits until the files are quiet.
 func (w *Watcher) Flush(ctx context.Context) ([]Skipped, error) {
-	call := &flushCall{done: make(chan []Skipped, 1)}
+	return w.FlushSome(ctx, func(Path, Identity) bool { return true })
+}
+
+// FlushSome flushes the files of which is true, for the end of a command beside
+// which others still write: the rest settle as usual and are not told of. It is
+// asked on the watcher's goroutine.
+func (w *Watcher) FlushSome(ctx context.Context, which func(Path, Identity) bool) ([]Skipped, error) {
+	call := &flushCall{which: which, done: make(chan []Skipped, 1)}
 	select {
 	case w.flushes <- call:
 	case <-ctx.Done():

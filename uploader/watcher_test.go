@@ -277,6 +277,30 @@ func TestSettleTimes(t *testing.T) {
 			f.sleep(time.Second)
 			f.want("a.gif")
 		},
+		"closed, and no text": func(f *faked) {
+			f.put("a.ts", "G\x00\x01")
+			f.Hint("a.ts")
+			f.sleep(DefaultClosedSettle - tick)
+			f.want()
+			f.sleep(2 * tick)
+			f.want("a.ts")
+		},
+		"no text, but the writer comes back": func(f *faked) {
+			for i := range 5 {
+				f.put("a.ts", fmt.Sprint("G\x00longer every time ", 1<<(4*i)))
+				f.Hint("a.ts")
+				f.sleep(DefaultClosedSettle - tick)
+				f.want()
+			}
+			f.sleep(DefaultSettle - DefaultClosedSettle)
+			f.want()
+			f.sleep(2 * tick)
+			f.want("a.ts")
+			f.put("a.ts", "G\x00another version")
+			f.Hint("a.ts")
+			f.sleep(DefaultClosedSettle + tick)
+			f.want("a.ts", "a.ts")
+		},
 		"not complete yet": func(f *faked) {
 			f.put("a.gif", "GIF89a, half")
 			f.Hint("a.gif")

@@ -5,26 +5,63 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"strings"
 )
+
+// shape is what a closed file looks like. It reads little, of content that is
+// hostile, and decides nothing but the time.
+type shape int
+
+const (
+	// shapeOpenEnded is text, an empty file, or one that could not be read: what
+	// programs open again and again to append to. So is a file whose format has
+	// an end that it has not reached.
+	shapeOpenEnded shape = iota
+	// shapeBinary is anything else without an end of its own.
+	shapeBinary
+	// shapeWhole is complete by its own format.
+	shapeWhole
+)
+
+func shapeOf(f io.ReaderAt, size int64) shape {
+	switch ends, known := whole(f, size); {
+	case ends:
+		return shapeWhole
+	case known:
+		return shapeOpenEnded
+	}
+	head := make([]byte, 512)
+	n, err := f.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) || isText(head[:n]) {
+		return shapeOpenEnded
+	}
+	return shapeBinary
+}
+
+// isText tells whether nothing in b is foreign to a text, in any encoding that
+// has ASCII's control characters. Nothing at all is text.
+func isText(b []byte) bool {
+	return !bytes.ContainsFunc(b, func(r rune) bool { return r < ' ' && !strings.ContainsRune("\t\n\r\f\x1b", r) })
+}
 
 // whole tells whether a file is, by its own format, all that it is going to be:
 // it says how long it is and is that long, or it ends with the mark of its end.
 // A closed file of which that is true need not settle, since nobody comes back
-// to append to a finished picture. It reads little, of content that is hostile,
-// and decides nothing but the time. Formats without an end are never whole.
-func whole(f io.ReaderAt, size int64) bool {
+// to append to a finished picture. Formats without an end are never whole.
+// Whether it is of a format that has an end is known.
+func whole(f io.ReaderAt, size int64) (ends, known bool) {
 	head := make([]byte, 32)
 	n, err := f.ReadAt(head, 0)
 	if err != nil && !errors.Is(err, io.EOF) || n < 12 {
-		return false
+		return false, false
 	}
 	head = head[:n]
 	for _, format := range formats {
 		if bytes.HasPrefix(head[format.offset:], []byte(format.magic)) {
-			return format.ends(f, size, head)
+			return format.ends(f, size, head), true
 		}
 	}
-	return false
+	return false, false
 }
 
 // formats tell by their first bytes what ends a file.
@@ -47,6 +84,16 @@ var formats = []struct {
 	{0, "\x1a\x45\xdf\xa3", matroskaEnds},
 	{0, "OggS", oggEnds},
 	{4, "ftyp", boxesEnd},
+	{0, "%PDF-", trimmedEnd("%%EOF")},
+	{0, "<svg", trimmedEnd("</svg>")},
+	{0, "<?xml", xmlEnds},
+	{0, "<!DOCTYPE html", trimmedEnd("</html>")},
+	{0, "<!doctype html", trimmedEnd("</html>")},
+	{0, "\x93NUMPY\x01", numpyEnds},
+	{0, "P5", pixmapEnds(1)},
+	{0, "P6", pixmapEnds(3)},
+	{0, "{", jsonEnds},
+	{0, "[", jsonEnds},
 }
 
 func endsWith(mark string) func(io.ReaderAt, int64, []byte) bool {

@@ -128,6 +128,22 @@ func (l *live) makerOf(p uploader.Path, changed time.Time) CommandRecord {
 	return maker
 }
 
+// endsWith tells which outputs are to be published when a command ends. Those of
+// commands that still run are not: their writers may come back to them.
+func (l *live) endsWith(command string) func(uploader.Path, uploader.Identity) bool {
+	others := make(map[string]bool)
+	l.mu.Lock()
+	for _, s := range l.spans {
+		if s.to.IsZero() && s.command.ID != command {
+			others[s.command.ID] = true
+		}
+	}
+	l.mu.Unlock()
+	return func(p uploader.Path, id uploader.Identity) bool {
+		return len(others) == 0 || !others[l.makerOf(p, time.Unix(0, id.CTime)).ID]
+	}
+}
+
 // text is all that a command says.
 func (c CommandRecord) text() string {
 	return strings.Join(append([]string{c.Shell, c.Python}, slices.Concat(c.Argv, c.Args)...), "\n")

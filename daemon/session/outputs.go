@@ -164,7 +164,7 @@ func (e *Engine) sniff(f uploader.Finished) (string, error) {
 func (e *Engine) collect(l *live, command string) []api.Skipped {
 	ctx, cancel := context.WithTimeout(e.ctx, flushTimeout)
 	defer cancel()
-	left, err := l.watcher.Flush(ctx)
+	left, err := l.watcher.FlushSome(ctx, l.endsWith(command))
 	if err != nil && !l.isEnded() {
 		e.log.Error("collect a command's outputs", "command", command, "error", err)
 	}

@@ -127,6 +127,8 @@ func (c CellRecord) gone(now time.Time) bool {
 const (
 	// sweepEvery bounds its sleep: clocks are set, and stores come back.
 	sweepEvery = time.Minute
+	// sweepAgain is how soon it tries again what did not work.
+	sweepAgain = 5 * time.Second
 	sweepBatch = 500
 )
 
@@ -137,6 +139,7 @@ func (e *Engine) sweep() {
 		next, err := e.sweepOnce(e.ctx)
 		if err != nil && e.ctx.Err() == nil {
 			e.log.Error("remove what is expired or deleted", "error", err)
+			next = min(next, sweepAgain)
 		}
 		timer := time.NewTimer(next)
 		select {
@@ -173,7 +176,7 @@ func (e *Engine) expireDue() (time.Duration, error) {
 			return min(wait, sweepEvery), nil
 		}
 		if err := e.expire(x); err != nil { // stays listed, for the next time
-			return sweepEvery, fmt.Errorf("cell #%d of chat %s: %w", x.Ordinal, x.Chat, err)
+			return sweepAgain, fmt.Errorf("cell #%d of chat %s: %w", x.Ordinal, x.Chat, err)
 		}
 	}
 	return sweepEvery, nil

@@ -55,7 +55,7 @@ func (q queue) Pending(context.Context) ([]uploader.Job, error) {
 }
 
 // Done implements uploader.Queue.
-func (q queue) Done(ctx context.Context, job uploader.Job, _ uploader.Object) error {
+func (q queue) Done(_ context.Context, job uploader.Job, _ uploader.Object) error {
 	var rec JobRecord
 	err := q.e.cfg.Store.View(func(tx Tx) (err error) {
 		rec, err = tx.Job(job.ID)
@@ -67,32 +67,31 @@ func (q queue) Done(ctx context.Context, job uploader.Job, _ uploader.Object) er
 	if err != nil {
 		return err
 	}
-	stale, err := q.e.publish(rec)
-	if err != nil || stale == "" {
-		return err
-	}
-	return q.e.deleteBlob(ctx, stale)
+	return q.e.publish(rec)
 }
 
-// publish marks a cell as published. It returns the key of a file that no cell
-// refers to any more: that of the revision before, or the job's own when the
-// chat was deleted or the cell revised meanwhile.
-func (e *Engine) publish(rec JobRecord) (stale string, err error) {
-	err = e.update(rec.Cell, func(tx Tx) error {
-		stale = ""
+// publish marks a cell as published. A file that no cell refers to any more,
+// that of the revision before, or the job's own when the chat was deleted or the
+// cell revised meanwhile, is doomed by the same transaction: it goes also if
+// the daemon dies right after it, or the store refuses.
+func (e *Engine) publish(rec JobRecord) error {
+	err := e.update(rec.Cell, func(tx Tx) error {
 		if err := tx.DeleteJob(rec.ID); err != nil {
 			return err
 		}
 		c, err := tx.Cell(rec.Cell, rec.Ordinal)
 		if errors.Is(err, ErrNotFound) || err == nil && c.Key != rec.Key {
-			stale = rec.Key
-			return nil
+			return tx.PutDoomed([]string{rec.Key})
 		}
 		if err != nil {
 			return err
 		}
-		stale, c.Replaced = c.Replaced, ""
-		c.State = api.CellPublished
+		if c.Replaced != "" {
+			if err := tx.PutDoomed([]string{c.Replaced}); err != nil {
+				return err
+			}
+		}
+		c.Replaced, c.State = "", api.CellPublished
 		if err := tx.PutCell(c); err != nil {
 			return err
 		}
@@ -102,7 +101,7 @@ func (e *Engine) publish(rec JobRecord) (stale string, err error) {
 		return nil
 	})
 	e.wakeSweeper() // it may have waited for this
-	return stale, err
+	return err
 }
 
 // Failed implements uploader.Queue: the cell stays and says that its file is
