@@ -56,6 +56,19 @@ func (c *Client) OpenCell(ctx context.Context, chat string, ordinal int) (io.Rea
 	return c.open(ctx, request{method: http.MethodGet, path: cellPath(chat, ordinal, "content")})
 }
 
+// CellContent reads a cell's file, or what header asks for (Range, If-Range,
+// If-None-Match), as the answer that the daemon gives: 200, 206 or 304. The
+// caller closes its body.
+func (c *Client) CellContent(ctx context.Context, chat string, ordinal int, header http.Header) (*http.Response, error) {
+	return c.do(ctx, request{method: http.MethodGet, path: cellPath(chat, ordinal, "content"), header: header})
+}
+
+// OpenInput reads a file that a cell was made from, by its name below /inputs;
+// Provenance lists them. The caller closes it.
+func (c *Client) OpenInput(ctx context.Context, chat string, ordinal int, name string) (io.ReadCloser, int64, error) {
+	return c.open(ctx, request{method: http.MethodGet, path: cellPath(chat, ordinal, "input"), query: url.Values{"name": {name}}})
+}
+
 // OpenPreview reads a small picture of a cell, a WebP: one of those that
 // Cell.Previews names. The caller closes it.
 func (c *Client) OpenPreview(ctx context.Context, chat string, ordinal int, kind string) (io.ReadCloser, int64, error) {

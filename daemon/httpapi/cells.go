@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -40,6 +41,10 @@ func (s *server) routeCells() {
 		Description: "thumb (the default), strip or wave."})
 	s.routeRaw(op("get-cell-preview", http.MethodGet, "/v1/chats/{chat}/cells/{ordinal}/preview", "Read a small picture of a cell, a WebP"),
 		preview, nil, s.getPreview)
+	input := append(slices.Clone(ordinal), &huma.Param{Name: "name", In: "query", Required: true, Schema: &huma.Schema{Type: huma.TypeString},
+		Description: "Below /inputs, as the cell's provenance lists it."})
+	s.routeRaw(op("get-cell-input", http.MethodGet, "/v1/chats/{chat}/cells/{ordinal}/input", "Read a file that a cell was made from, if it is still kept"),
+		input, nil, s.getInput)
 	s.routeRaw(op("export-cells", http.MethodGet, "/v1/chats/{chat}/export", "Read a chat's cells, or those that match, as a ZIP archive"),
 		cellQueryParams, nil, s.exportCells)
 	s.routeRaw(op("get-cell-content", http.MethodGet, "/v1/chats/{chat}/cells/{ordinal}/content", "Read a cell's file; ranges are understood"),
@@ -117,6 +122,25 @@ func (s *server) getPreview(w http.ResponseWriter, r *http.Request) {
 	s.serveContent(w, r, cell.CreatedAt, content)
 	if err := content.Close(); err != nil {
 		s.cfg.Log.Error("close a preview", "error", err)
+	}
+}
+
+func (s *server) getInput(w http.ResponseWriter, r *http.Request) {
+	n, err := rawOrdinal(r)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	in, content, err := s.cfg.Engine.OpenInput(r.Context(), rawKey(r), n, r.URL.Query().Get("name"))
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", in.ContentType)
+	w.Header().Set("ETag", `"`+in.SHA256+`"`)
+	s.serveContent(w, r, time.Time{}, content)
+	if err := content.Close(); err != nil {
+		s.cfg.Log.Error("close an input", "error", err)
 	}
 }
 

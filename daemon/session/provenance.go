@@ -1,9 +1,11 @@
 package session
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -53,6 +55,24 @@ func (e *Engine) Provenance(k ChatKey, ordinal int) (api.Provenance, error) {
 		return api.Provenance{}, err
 	}
 	return e.provenance(cmd), nil
+}
+
+// OpenInput opens a file that a cell was made from, as its provenance names it.
+func (e *Engine) OpenInput(ctx context.Context, k ChatKey, ordinal int, name string) (api.InputFile, io.ReadSeekCloser, error) {
+	_, cmd, err := e.makerOf(k, ordinal)
+	if err != nil {
+		return api.InputFile{}, nil, err
+	}
+	in, ok := cmd.Made.Inputs[name]
+	if !ok || in.tree() || in.SHA256 == "" {
+		return api.InputFile{}, nil, api.Errorf(api.CodeFileNotFound, "cell #%d was made from no file %q", ordinal, name).
+			WithHint("its provenance lists what it was made from")
+	}
+	content, err := e.findKept(ctx, in, k)
+	if err == nil && content == nil {
+		err = api.Errorf(api.CodeFileNotFound, "the input %s (SHA-256 %s) is not kept any more", name, in.SHA256)
+	}
+	return in.describe(name), content, err
 }
 
 // makerOf finds a cell and the command that made it.

@@ -138,12 +138,35 @@ func (e *Engine) giveInput(ctx context.Context, spec sandbox.Spec, name string, 
 	return nil
 }
 
-// findInput looks for a file of that content: among the kept inputs, the
-// chat's cells, and what its live sandbox was given. It is nil when there is
-// none.
+// findInput looks for a file of that content: among what is kept, and what the
+// chat's live sandbox was given. It is nil when there is none.
 func (e *Engine) findInput(ctx context.Context, in Input, k ChatKey) (io.ReadCloser, error) {
+	kept, err := e.findKept(ctx, in, k)
+	if err != nil {
+		return nil, err
+	}
+	if kept != nil {
+		return kept, nil
+	}
+	if l := e.liveOf(k); l != nil {
+		for name, given := range l.work().inputs {
+			if given.SHA256 == in.SHA256 {
+				return openInput(l.record.Spec.Disk, name, given)
+			}
+		}
+	}
+	return nil, nil
+}
+
+// findKept looks for a file of that content where no guest can change it:
+// among the kept inputs and the chat's cells. It is nil when there is none.
+func (e *Engine) findKept(ctx context.Context, in Input, k ChatKey) (io.ReadSeekCloser, error) {
 	if e.inputs.has(k, in.SHA256) {
-		return e.inputs.open(k, in.SHA256)
+		f, err := e.inputs.open(k, in.SHA256)
+		if err != nil {
+			return nil, fmt.Errorf("open a kept input: %w", err)
+		}
+		return f, nil
 	}
 	var recs []CellRecord
 	err := e.cfg.Store.View(func(tx Tx) (err error) {
@@ -156,13 +179,6 @@ func (e *Engine) findInput(ctx context.Context, in Input, k ChatKey) (io.ReadClo
 	for _, c := range recs {
 		if c.File.SHA256 == in.SHA256 && c.State == api.CellPublished && !c.gone(now()) {
 			return &blobReader{ctx: ctx, blobs: e.cfg.Blobs, key: c.Key, size: c.File.Size}, nil
-		}
-	}
-	if l := e.liveOf(k); l != nil {
-		for name, given := range l.work().inputs {
-			if given.SHA256 == in.SHA256 {
-				return openInput(l.record.Spec.Disk, name, given)
-			}
 		}
 	}
 	return nil, nil

@@ -60,7 +60,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		Commands: []*cli.Command{
 			runCommand(), waitCommand(), logsCommand(), killCommand(), psCommand(), shellCommand(), chatsCommand(), skillsCommand(), turnsCommand(),
 			putCommand(), getCommand(), lsCommand(), statCommand(), mvCommand(), rmCommand(), cellsCommand(), exportCommand(), replayCommand(),
-			eventsCommand(), netCommand(), topCommand(), watchCommand(), mcpCommand(), accountCommand(), infoCommand(), imageCommand(),
+			eventsCommand(), netCommand(), topCommand(), watchCommand(), mcpCommand(), galleryCommand(), accountCommand(), infoCommand(), imageCommand(),
 		},
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
