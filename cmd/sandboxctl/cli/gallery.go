@@ -59,7 +59,7 @@ func runGallery(c *cli.Context) error {
 			default: // nobody reads what is printed; a later one will be
 			}
 		},
-		Log:  slog.New(slog.NewTextHandler(c.App.ErrWriter, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Log: slog.New(slog.NewTextHandler(c.App.ErrWriter, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {
 		return err

@@ -154,7 +154,8 @@ $('viewer').addEventListener('close', () => {
   const ordinal = cell.ordinal;
   cell = undefined;
   $('viewer').replaceChildren();
-  if (location.hash.startsWith(`${home(chat)}/`)) history.replaceState(null, '', home(chat));
+  // Another cell may have been asked for since.
+  if (location.hash === `#/${of(chat, ordinal)}`) history.replaceState(null, '', home(chat));
   const link = document.querySelector(`[data-ordinal="${ordinal}"] a`);
   (opener?.isConnected && opener !== document.body ? opener : link)?.focus({ preventScroll: true });
 });
