@@ -149,3 +149,22 @@ func (p *tab) check(axe, name string) {
 		}
 	}
 }
+
+// TestBundleIsSmall weighs what the program embeds for the page.
+func TestBundleIsSmall(t *testing.T) {
+	files, err := filepath.Glob("web/*")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("the page has no files: %v", err)
+	}
+	var total int64
+	for _, name := range append(files, "page.html") {
+		st, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += st.Size()
+	}
+	if total > 200_000 {
+		t.Errorf("the page weighs %d bytes", total)
+	}
+}
