@@ -154,10 +154,10 @@ def hyperframes(folder: Path, output: Path, fps: int | Fraction = 30) -> None:
         last = -1
         for text in process.stdout:
             if text.startswith("@hf-progress "):
-                percent = int(json.loads(text[len("@hf-progress ") :]).get("pct", 0))
-                if percent >= last + 10:
-                    last = percent
-                    print(f"progress {percent}%", file=sys.stderr)
+                said = json.loads(text[len("@hf-progress ") :])
+                if said.get("pct", 0) != last:
+                    last = said.get("pct", 0)
+                    video.tell_progress("hyperframes", percent=last, stage=said.get("stage"))
             elif text.strip():
                 tail = [*tail, text.strip()][-8:]
     if process.returncode or not output.exists():

@@ -80,7 +80,7 @@ def _rate(text: str) -> Fraction | None:
 
 def run(args: Sequence[str], seconds: float | None = None) -> None:
     """Run ffmpeg with these arguments (without 'ffmpeg'). With seconds, the
-    length of the result, it prints progress: per cent, frame, speed, time left."""
+    length of the result, it tells progress: per cent, frame, speed, time left."""
     argv = ["ffmpeg", "-y", "-hide_banner", "-nostdin", "-loglevel", "error", "-progress", "pipe:1", "-nostats", *map(str, args)]
     began, last = time.monotonic(), 0.0
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -91,13 +91,32 @@ def run(args: Sequence[str], seconds: float | None = None) -> None:
             now = time.monotonic()
             if key == "progress" and seconds and (now - last > 1 or value == "end"):
                 last = now
-                done = min(1.0, max(0.0, int(state.get("out_time_us", "0").lstrip("-").replace("N/A", "0") or 0) / 1e6 / seconds))
-                left = (now - began) * (1 / done - 1) if done > 0.01 else 0
-                print(f"progress {done:.0%} frame {state.get('frame', '?')} speed {state.get('speed', '?').strip()} eta {left:.0f}s", file=sys.stderr)
+                tell_progress("ffmpeg", **_progress(state, seconds, now - began))
         errors = process.stderr.read()
     if process.returncode:
         lines = [l for l in errors.strip().splitlines() if l.strip()] or ["it gave no reason"]
         raise MediaError("ffmpeg: " + " | ".join(lines[-3:]))
+
+
+def tell_progress(by: str, **what) -> None:
+    """Tell the sandbox's host how far the work is: percent (0 to 100), frame, fps,
+    speed (seconds of the result a second), eta (seconds), stage. It shows in the
+    chat's events and in the progress bar of who waits."""
+    print("@progress " + json.dumps({"by": by, **{k: v for k, v in what.items() if v is not None}}), file=sys.stderr, flush=True)
+
+
+def _progress(state: dict[str, str], seconds: float, passed: float) -> dict[str, float | None]:
+    """What ffmpeg's report says of a result of so many seconds."""
+
+    def number(key: str) -> float | None:
+        try:
+            return float(state.get(key, "").strip().rstrip("x"))
+        except ValueError:
+            return None  # N/A
+
+    done = min(1.0, max(0.0, (number("out_time_us") or 0) / 1e6 / seconds))
+    left = round(passed * (1 / done - 1), 1) if done > 0.01 else None
+    return {"percent": round(100 * done, 1), "frame": number("frame"), "fps": number("fps"), "speed": number("speed"), "eta": left}
 
 
 def even(value: float) -> int:

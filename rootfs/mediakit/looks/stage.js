@@ -37,6 +37,16 @@ function fit(id, most, least, height) {
 }
 
 const line = anime.createTimeline({ autoplay: false });
+const add = line.add.bind(line);
+// What moves or fades gets a layer of its own for good. Otherwise the browser
+// makes and drops layers by its own clock, and whether a faint text is blended
+// with its layer or letter by letter shows in the last bit of its pixels.
+line.add = (what, ...rest) => {
+  const moved = typeof what === "string" ? document.querySelectorAll(what) : [what];
+  for (const e of moved) if (e instanceof Element) e.style.willChange = "transform, opacity";
+  add(what, ...rest);
+  return line;
+};
 const D = P.duration * 1000;
 function show(name) {
   window.__timelines = { [name]: { duration: () => P.duration, seek: (t) => line.seek(t * 1000), time: () => line.currentTime / 1000, play() {}, pause() {} } };

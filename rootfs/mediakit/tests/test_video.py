@@ -1,7 +1,10 @@
 """Known answers for the video-compositing half of mediakit. Footage is made
 here; text is read back as pixels where no OCR is at hand."""
 
+import contextlib
 import hashlib
+import io
+import json
 import subprocess
 import tempfile
 import unittest
@@ -20,8 +23,6 @@ def ffmpeg(*args):
 
 def frame(path, at):
     done = subprocess.run(["ffmpeg", "-loglevel", "error", "-ss", str(at), "-i", str(path), "-frames:v", "1", "-f", "image2pipe", "-c:v", "png", "-"], capture_output=True, check=True)
-    import io
-
     return np.asarray(Image.open(io.BytesIO(done.stdout)).convert("RGB")).astype(int)
 
 
@@ -124,6 +125,18 @@ class Footage(unittest.TestCase):
 
 
 class Graphics(unittest.TestCase):
+    def test_progress_is_told(self):
+        with tempfile.TemporaryDirectory() as work:
+            source, out = Path(work) / "s.mp4", Path(work) / "o.mp4"
+            ffmpeg("-f", "lavfi", "-i", "testsrc2=s=320x180:r=25:d=2", "-pix_fmt", "yuv420p", source)
+            said = io.StringIO()
+            with contextlib.redirect_stderr(said):
+                video.run(["-i", source, "-c:v", "libx264", out], seconds=2)
+            reports = [json.loads(line.removeprefix("@progress ")) for line in said.getvalue().splitlines()]
+            self.assertEqual(reports[-1]["by"], "ffmpeg")
+            self.assertGreater(reports[-1]["percent"], 90)
+            self.assertEqual(reports[-1]["frame"], 50)
+
     def test_lower_third_over_footage(self):
         with tempfile.TemporaryDirectory() as work:
             source, out = Path(work) / "s.mp4", Path(work) / "o.mp4"
