@@ -113,7 +113,9 @@ func waitFor(t *testing.T, d *daemontest.Daemon, cmd api.Command, text string) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the command did not print %q", text)
+			now, err := d.Client.Command(t.Context(), cmd.Chat, cmd.ID)
+			t.Fatalf("the command of %s did not print %q: it is %s (%s), created %s, started %v; %v",
+				cmd.Chat, text, now.State, now.Reason, now.CreatedAt, now.StartedAt, err)
 		}
 		<-time.After(20 * time.Millisecond)
 	}

@@ -127,6 +127,23 @@ func (s *Store) putParts(ctx context.Context, key string, body io.Reader, meta u
 	return err
 }
 
+// begun is a client that waits for the answer to the begin of an upload in
+// parts when its context ends meanwhile: only with the upload's id, which is in
+// that answer, can it be aborted.
+type begun struct{ *s3.Client }
+
+func (c begun) CreateMultipartUpload(ctx context.Context, in *s3.CreateMultipartUploadInput, options ...func(*s3.Options)) (*s3.CreateMultipartUploadOutput, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	lasting, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	defer context.AfterFunc(ctx, func() {
+		time.AfterFunc(beginTime, func() { end(context.Cause(ctx)) })
+	})()
+	return c.Client.CreateMultipartUpload(lasting, in, options...)
+}
+
 func optional(v string) *string {
 	if v == "" {
 		return nil

@@ -37,6 +37,9 @@ const (
 	partsAtATime = 4
 	// abortTime bounds the removal of the parts of an upload that failed.
 	abortTime = 30 * time.Second
+	// beginTime is how long the answer to the begin of an upload in parts is
+	// waited for after its context ended.
+	beginTime = 5 * time.Second
 )
 
 // Config says where the bucket is.
@@ -139,7 +142,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 			// A browser sends no checksum headers with a link.
 			o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
 		})),
-		parts: transfermanager.New(client, func(o *transfermanager.Options) {
+		parts: transfermanager.New(begun{client}, func(o *transfermanager.Options) {
 			o.PartSizeBytes = partSize
 			o.MultipartUploadThreshold = partSize // only what is larger comes here
 			o.Concurrency = partsAtATime

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -139,6 +142,42 @@ func TestCancelAborts(t *testing.T) {
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) || !uploader.Retryable(err) {
 		t.Errorf("put after cancel: %v", err)
+	}
+	checkNoUploads(t, srv)
+}
+
+// TestCancelWhileBeginning: an upload whose context ends before the service has
+// answered with its id is aborted as well.
+func TestCancelWhileBeginning(t *testing.T) {
+	srv := s3test.Start(t)
+	to, err := url.Parse(srv.Endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var begun atomic.Int32
+	late := httptest.NewServer(&httputil.ReverseProxy{
+		// The Host header stays, since it is signed.
+		Rewrite: func(p *httputil.ProxyRequest) { p.Out.URL.Scheme, p.Out.URL.Host = to.Scheme, to.Host },
+		ModifyResponse: func(r *http.Response) error {
+			if r.Request.Method == http.MethodPost && r.Request.URL.Query().Has("uploads") {
+				begun.Add(1)
+				cancel()
+				<-time.After(200 * time.Millisecond)
+			}
+			return nil
+		},
+	})
+	defer late.Close()
+	cfg := configOf(srv)
+	cfg.Endpoint = late.URL
+	f, meta := blobstest.File(t, blobstest.Contents(6, 20<<20))
+	if _, err := openStore(t, cfg).Put(ctx, "canceled", f, meta); !errors.Is(err, context.Canceled) || !uploader.Retryable(err) {
+		t.Errorf("put after cancel: %v", err)
+	}
+	if n := begun.Load(); n != 1 {
+		t.Errorf("%d uploads began", n)
 	}
 	checkNoUploads(t, srv)
 }
