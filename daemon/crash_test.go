@@ -104,10 +104,10 @@ func TestSandboxDiesWhileTheDaemonIsAway(t *testing.T) {
 	succeeded(t, p.Daemon, p.Shell("true"))
 }
 
-// waitFor waits until a command has printed text.
+// waitFor waits until a command has printed text; longer than a boot may take.
 func waitFor(t *testing.T, d *daemontest.Daemon, cmd api.Command, text string) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(90 * time.Second)
 	for {
 		if out, _ := d.Printed(cmd); strings.Contains(out, text) {
 			return
