@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"mediasandbox/runtime/guest"
@@ -23,11 +24,13 @@ type commandsGroup struct {
 	dir string
 	// events counts what was refused; nil without a bound.
 	events *os.File
+	// made counts the groups of single commands.
+	made *atomic.Int64
 }
 
 // boundCommands makes the group below the root of the guest's cgroup tree.
 func boundCommands(root string, pids int64) (commandsGroup, error) {
-	c := commandsGroup{dir: filepath.Join(root, "commands")}
+	c := commandsGroup{dir: filepath.Join(root, "commands"), made: new(atomic.Int64)}
 	if err := os.Mkdir(c.dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return c, fmt.Errorf("make the commands' cgroup: %w", err)
 	}
@@ -49,8 +52,9 @@ func boundCommands(root string, pids int64) (commandsGroup, error) {
 }
 
 // add makes the cgroup of one command.
-func (c commandsGroup) add(proc string) (commandGroup, error) {
-	g := commandGroup{dir: filepath.Join(c.dir, "command-"+proc), above: c, before: c.refusals()}
+func (c commandsGroup) add() (commandGroup, error) {
+	name := "command-" + strconv.FormatInt(c.made.Add(1), 10)
+	g := commandGroup{dir: filepath.Join(c.dir, name), above: c, before: c.refusals()}
 	if err := os.Mkdir(g.dir, 0o755); err != nil {
 		return commandGroup{}, fmt.Errorf("make the command's cgroup: %w", err)
 	}
@@ -90,6 +94,12 @@ func (g commandGroup) kill() error {
 		return nil
 	}
 	return setControl(g.dir, "cgroup.kill", "1")
+}
+
+// exists tells whether the guest has left the group alone.
+func (g commandGroup) exists() bool {
+	_, err := os.Stat(g.dir)
+	return err == nil
 }
 
 // processes counts those of the group; none when the guest has removed it.

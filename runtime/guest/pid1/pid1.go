@@ -68,6 +68,7 @@ func (in *Init) Run(ctx context.Context) error {
 		return fmt.Errorf("bound the commands: %w", err)
 	}
 	in.table.cgroup = commands
+	in.table.refill()
 	go in.table.reap()
 	hints, err := watchOutputs(in.cfg.Outputs, in.cfg.Journal)
 	if err != nil {

@@ -59,36 +59,25 @@ func (p *process) stream(id uint8) *stream {
 	return nil
 }
 
-// descriptors makes those that the child starts with.
-func (p *process) descriptors(req guest.Start) ([]*os.File, error) {
+// descriptors makes those that the child starts with, out of the kit or in
+// place of what is in it.
+func (p *process) descriptors(req guest.Start, k *kit) ([]*os.File, error) {
 	if req.TTY != nil {
+		k.closeReaders()
+		closeAll(k.child)
 		return p.terminal(*req.TTY)
 	}
-	return p.pipes(req.Stdin)
-}
-
-func (p *process) pipes(withStdin bool) ([]*os.File, error) {
-	var child []*os.File
-	stdin, err := os.Open(os.DevNull)
-	if withStdin {
-		var w *os.File
-		stdin, w, err = os.Pipe()
-		p.stdin = newInput(p.id, w, p.host)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("make stdin: %w", err)
-	}
-	child = append(child, stdin)
-	for _, end := range []**os.File{&p.outR, &p.errR} {
+	p.outR, p.errR = k.outR, k.errR
+	if req.Stdin {
 		r, w, err := os.Pipe()
 		if err != nil {
-			closeAll(child)
-			return nil, fmt.Errorf("make an output pipe: %w", err)
+			closeAll(k.child)
+			return nil, fmt.Errorf("make stdin: %w", err)
 		}
-		*end = r
-		child = append(child, w)
+		k.child[0].Close()
+		k.child[0], p.stdin = r, newInput(p.id, w, p.host)
 	}
-	return child, nil
+	return k.child, nil
 }
 
 // follow carries the output and reports the end.
@@ -125,12 +114,13 @@ func (p *process) finish(drained <-chan struct{}, grace time.Duration) {
 		}
 		p.drain(drained, grace)
 		p.closeOutput()
-		p.cgroup.remove()
+		defer p.cgroup.remove()
 	}
 	if p.status.Signaled() {
 		e.Code, e.Signal = -1, int(p.status.Signal())
 	}
 	p.report(e)
+	p.host.table.refill()
 }
 
 // leaving is how long processes that end with the main one may take to go

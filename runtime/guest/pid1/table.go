@@ -29,12 +29,14 @@ type table struct {
 	// adopted is set once there are children that no command owns.
 	adopted bool
 	warm    warmer
+	// kits holds the one that was made ahead.
+	kits chan *kit
 	// born is signalled when a child exists for the reaper to wait for.
 	born *sync.Cond
 }
 
 func newTable(host *Init) *table {
-	t := &table{host: host, procs: make(map[string]*process), pids: make(map[int]*process)}
+	t := &table{host: host, procs: make(map[string]*process), pids: make(map[int]*process), kits: make(chan *kit, 1)}
 	t.born = sync.NewCond(&t.mu)
 	return t
 }
@@ -127,11 +129,14 @@ func (t *table) spawn(p *process, req guest.Start) error {
 	if err != nil {
 		return &startError{refusal(err), err}
 	}
-	if p.cgroup, err = t.cgroup.add(req.Proc); err != nil {
+	k, err := t.takeKit()
+	if err != nil {
 		return &startError{126, err}
 	}
-	files, err := p.descriptors(req)
+	p.cgroup = k.group
+	files, err := p.descriptors(req, k)
 	if err != nil {
+		k.dir.Close()
 		return &startError{126, err}
 	}
 	if coming := t.warm.late(); coming != nil && warmable(req) {
@@ -141,21 +146,22 @@ func (t *table) spawn(p *process, req guest.Start) error {
 			case <-coming:
 			case <-time.After(warmPatience):
 			}
-			if err := t.begin(p, path, req, files); err != nil {
+			if err := t.begin(p, path, req, k.dir, files); err != nil {
 				p.refuse(err)
 			}
 		}()
 		return nil
 	}
-	return t.begin(p, path, req, files)
+	return t.begin(p, path, req, k.dir, files)
 }
 
 // begin makes the main process, and lets go of the descriptors it starts with.
-func (t *table) begin(p *process, path string, req guest.Start, files []*os.File) error {
+func (t *table) begin(p *process, path string, req guest.Start, group *os.File, files []*os.File) error {
+	defer group.Close()
 	defer closeAll(files)
 	started, err := t.startWarm(p, req, files)
 	if err == nil && !started {
-		err = t.fork(p, path, req, files)
+		err = t.fork(p, path, req, group, files)
 	}
 	if err != nil {
 		return &startError{126, err}
@@ -171,17 +177,12 @@ func warmable(req guest.Start) bool {
 }
 
 // fork starts the program as a new process.
-func (t *table) fork(p *process, path string, req guest.Start, files []*os.File) error {
-	cg, err := os.Open(p.cgroup.dir)
-	if err != nil {
-		return fmt.Errorf("open the command's cgroup: %w", err)
-	}
-	defer cg.Close()
+func (t *table) fork(p *process, path string, req guest.Start, group *os.File, files []*os.File) error {
 	attr := &syscall.ProcAttr{
 		Dir:   req.Dir,
 		Env:   req.Env,
 		Files: []uintptr{files[0].Fd(), files[1].Fd(), files[2].Fd()},
-		Sys:   &syscall.SysProcAttr{Setsid: true, UseCgroupFD: true, CgroupFD: int(cg.Fd()), Setctty: req.TTY != nil},
+		Sys:   &syscall.SysProcAttr{Setsid: true, UseCgroupFD: true, CgroupFD: int(group.Fd()), Setctty: req.TTY != nil},
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
