@@ -44,7 +44,9 @@ func TestCellsGoToS3(t *testing.T) {
 	if len(cmd.Cells) != 1 || cmd.Cells[0].State != api.CellPending {
 		t.Errorf("with the store away: %+v", cmd.Cells)
 	}
-	server.Resume()
+	if err := server.Resume(); err != nil {
+		t.Fatal(err)
+	}
 	deadline := time.Now().Add(60 * time.Second)
 	for {
 		cell, err := d.Cell(t.Context(), api.DefaultChat, 2)

@@ -88,6 +88,8 @@ type visit struct {
 	file func(p Path, st fileStat) bool
 	// unwalked is called for a directory that is not entered.
 	unwalked func(p Path, reason Reason, err error)
+	// names tells which directories are not entered for their name.
+	names temporary
 }
 
 // errWalkEnds stops a walk early.
@@ -146,7 +148,7 @@ func walkEntry(dir int, p Path, name string, depth int, v visit) error {
 		}
 		return nil
 	}
-	if Temporary(name) {
+	if v.names.name(name) {
 		v.unwalked(p, ReasonTemporary, nil)
 		return nil
 	}

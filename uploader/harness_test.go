@@ -231,7 +231,7 @@ func (r *rig) checkFinal() {
 		if err != nil {
 			return err
 		}
-		if !d.Type().IsRegular() || temporaryPath(Path(rel)) {
+		if !d.Type().IsRegular() || (temporary{}).path(Path(rel)) {
 			return nil
 		}
 		want[Path(rel)] = true

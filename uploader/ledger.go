@@ -50,6 +50,7 @@ type ledger struct {
 	max    int
 	report func(Skipped)
 	files  map[Path]*entry
+	temporary
 	// pending holds the entries that may have to be published.
 	pending map[Path]*entry
 	known   map[Path]Known
@@ -60,9 +61,9 @@ type ledger struct {
 	below map[Path]int
 }
 
-func newLedger(t timing, max int, known []Known, report func(Skipped)) *ledger {
+func newLedger(t timing, max int, known []Known, names temporary, report func(Skipped)) *ledger {
 	l := &ledger{
-		timing: t, max: max, report: report,
+		timing: t, max: max, report: report, temporary: names,
 		files: map[Path]*entry{}, pending: map[Path]*entry{},
 		known: map[Path]Known{}, contents: map[inode]Identity{}, below: map[Path]int{},
 	}
@@ -77,6 +78,10 @@ func (l *ledger) observe(p Path, st fileStat, now time.Time, renamed bool, scan 
 	e := l.files[p]
 	if e != nil && e.id == st.id && e.mode == st.mode && e.links == st.links {
 		e.scan = scan
+		if e.why == ReasonTemporary && !l.temporary.path(p) { // asked for by now
+			e.why = ""
+			l.enlist(e)
+		}
 		return true
 	}
 	if e == nil {
@@ -105,7 +110,7 @@ func (l *ledger) observe(p Path, st fileStat, now time.Time, renamed bool, scan 
 // enlist makes an entry pending, or not.
 func (l *ledger) enlist(e *entry) {
 	delete(l.pending, e.path)
-	if temporaryPath(e.path) {
+	if l.temporary.path(e.path) {
 		e.why = ReasonTemporary
 		return
 	}

@@ -147,7 +147,7 @@ func (w *Watcher) note(ev fsnotify.Event, now time.Time) {
 	}
 	moved := w.look.moved
 	w.look.moved = ev.Has(fsnotify.Rename)
-	if Temporary(name) {
+	if w.ledger.temporary.name(name) {
 		return
 	}
 	if len(w.look.order) >= maxLookups {
@@ -266,7 +266,7 @@ func (w *Watcher) lookAt(p Path, renamed bool, now time.Time) {
 		return
 	}
 	depth := w.cfg.MaxDepth - elements(p)
-	if depth < 0 || temporaryPath(p) {
+	if depth < 0 || w.ledger.temporary.path(p) {
 		return
 	}
 	fd, err := openBeneath(int(w.root.Fd()), string(p), unix.O_RDONLY|unix.O_DIRECTORY)
@@ -314,6 +314,7 @@ func (w *Watcher) walk(fd int, p Path, depth int, renamed bool, now time.Time) (
 		},
 		file:     func(p Path, st fileStat) bool { return room(p) && w.observe(p, st, renamed, now) },
 		unwalked: w.unwalkedAt,
+		names:    w.ledger.temporary,
 	})
 	if err != nil && !errors.Is(err, errWalkEnds) {
 		w.cfg.Log.Warn("scan outputs", "dir", w.cfg.Dir, "error", err)

@@ -96,15 +96,25 @@ func guestPath(dir, name string) (Path, bool) {
 
 // Temporary says whether a name looks like work in progress: a dot-file, or
 // one that ends in .part or .tmp. Such files, and what is in such directories,
-// are not published.
+// are published only when they are asked for: see Config.Wanted.
 func Temporary(name string) bool {
 	return strings.HasPrefix(name, ".") || strings.HasSuffix(name, ".part") || strings.HasSuffix(name, ".tmp")
 }
 
-// temporaryPath says whether any element of p looks temporary.
-func temporaryPath(p Path) bool {
+// temporary tells what is not published for its name.
+type temporary struct {
+	// wanted tells of a name that looks temporary whether it was asked for.
+	wanted func(name string) bool
+}
+
+func (t temporary) name(name string) bool {
+	return Temporary(name) && (t.wanted == nil || !t.wanted(name))
+}
+
+// path says whether any element of p is a temporary name.
+func (t temporary) path(p Path) bool {
 	for name := range strings.SplitSeq(string(p), "/") {
-		if Temporary(name) {
+		if t.name(name) {
 			return true
 		}
 	}

@@ -67,6 +67,9 @@ type Config struct {
 	// Skipped, when not nil, is told once of every file that is not published
 	// for what it is. It runs on the watcher's goroutine and must not block.
 	Skipped func(Skipped)
+	// Wanted, when not nil, tells of a name that looks temporary whether it is
+	// published all the same. It is asked again whenever a file is looked at.
+	Wanted func(name string) bool
 
 	// Settle is how long a file stays closed and unchanged before it is
 	// published, since its writer may come back to append to it.
@@ -219,7 +222,7 @@ func watchWith(cfg Config, n notifier) (*Watcher, error) {
 	times := timing{
 		settle: cfg.Settle, closed: cfg.ClosedSettle, rename: cfg.RenameSettle, whole: cfg.WholeSettle, quiet: cfg.Quiet, poll: poll,
 	}
-	w.ledger = newLedger(times, cfg.MaxFiles, cfg.Known, cfg.Skipped)
+	w.ledger = newLedger(times, cfg.MaxFiles, cfg.Known, temporary{cfg.Wanted}, cfg.Skipped)
 	w.pub = &publisher{
 		root: root, spool: cfg.Spool, receiver: cfg.Receiver, writers: cfg.Writers,
 		guestDir: cfg.GuestDir, maxBytes: cfg.MaxFileBytes,
@@ -248,7 +251,7 @@ func (w *Watcher) Status() Status { return *w.status.Load() }
 // believed in anything but this. Hint never blocks.
 func (w *Watcher) Hint(path string) {
 	p, ok := guestPath(w.cfg.GuestDir, path)
-	if !ok || temporaryPath(p) {
+	if !ok || w.ledger.temporary.path(p) {
 		return
 	}
 	w.mu.Lock()

@@ -34,6 +34,8 @@ const (
 	MaxRunning = 8
 	// MaxSource is the longest Python source or shell line in bytes.
 	MaxSource = 1 << 20
+	// MaxPublish is how many patterns of names a command may ask to publish.
+	MaxPublish = 16
 	// MaxArgs bounds argv and env together, in bytes.
 	MaxArgs = 128 << 10
 )

@@ -22,6 +22,7 @@ type NewCommand struct {
 	Stream  bool              `json:"stream_stdin,omitempty" doc:"Input is sent to the command's stdin route instead."`
 	TTY     *TTY              `json:"tty,omitempty" doc:"Run it on a terminal of this size. Its output comes as stdout; input is streamed."`
 	Keep    bool              `json:"keep_background,omitempty" doc:"Processes that the main one leaves behind live on in the sandbox; what they print from 1 s after its end on is thrown away. Without it they are killed. Not with tty."`
+	Publish []string          `json:"publish,omitempty" doc:"Patterns of names that look temporary (dot-files, *.part, *.tmp) and are published all the same, as '*.part'; in force for the sandbox from then on."`
 	Inputs  []string          `json:"inputs,omitempty" doc:"Names below /inputs that it works on, #ordinal for cells to put there, and URLs to download there, in the sandbox and through its gate."`
 }
 
@@ -46,6 +47,7 @@ type Command struct {
 	Label      string           `json:"label,omitempty"`
 	Kind       Pill             `json:"kind,omitempty"`
 	Inputs     []string         `json:"inputs,omitempty"`
+	Publish    []string         `json:"publish,omitempty"`
 	InputFiles []InputFile      `json:"input_files,omitempty" doc:"What the inputs were, once it has started."`
 	Turn       string           `json:"turn" doc:"In which it was started."`
 	Left       float64          `json:"turn_left_seconds" doc:"Of the open turn's budget."`

@@ -67,7 +67,7 @@ func (e *Engine) StartCommand(ctx context.Context, key ChatKey, req api.NewComma
 // anything.
 func (e *Engine) enterNow(rec *CommandRecord, line *ticket) *live {
 	l := e.liveOf(rec.Key())
-	if l == nil || !line.ready() || !l.hasInputs(rec.Inputs) || !l.enter(rec.ID) {
+	if l == nil || !line.ready() || !l.hasInputs(rec.Inputs) || !l.wantsAll(rec.Publish) || !l.enter(rec.ID) {
 		return nil
 	}
 	e.settle(rec, l)
@@ -164,6 +164,9 @@ func (e *Engine) newCommand(chat ChatRecord, req api.NewCommand) (CommandRecord,
 		return CommandRecord{}, api.Errorf(api.CodeInvalid, "keep_background goes not with tty").
 			WithHint("start what is to stay in a command without a terminal")
 	}
+	if err := checkPublish(req.Publish); err != nil {
+		return CommandRecord{}, err
+	}
 	if req.Kind != "" && !slices.Contains(api.Pills(), req.Kind) {
 		return CommandRecord{}, api.Errorf(api.CodeInvalid, "kind %q is not known", req.Kind).WithHint("use one of %v", api.Pills())
 	}
@@ -176,7 +179,7 @@ func (e *Engine) newCommand(chat ChatRecord, req api.NewCommand) (CommandRecord,
 		Command: api.Command{
 			Type: "command", ID: newID("x-"), Chat: chat.ID,
 			Argv: req.Argv, Shell: req.Shell, Python: req.Python, Script: req.Script, Args: req.Args,
-			Dir: req.Dir, TTY: req.TTY != nil, Keep: req.Keep, Label: req.Label, Kind: req.Kind, Inputs: req.Inputs,
+			Dir: req.Dir, TTY: req.TTY != nil, Keep: req.Keep, Label: req.Label, Kind: req.Kind, Inputs: req.Inputs, Publish: req.Publish,
 			State: api.StateQueued, Timeout: timeout.Seconds(), CreatedAt: now(),
 		},
 	}, nil

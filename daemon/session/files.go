@@ -175,8 +175,11 @@ func writeFile(disk string, at location, r io.Reader) (in Input, st fs.FileInfo,
 	return in, st, err
 }
 
+// putPrefix begins the names of what is being put.
+const putPrefix = ".put-"
+
 // temporaryName is one that no output is published under.
-func temporaryName() string { return "." + newID("put-") + ".part" }
+func temporaryName() string { return newID(putPrefix) + ".part" }
 
 func ignoreGone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {

@@ -19,7 +19,7 @@ func (e *Engine) watchConfig(l *live, known []uploader.Known) uploader.Config {
 	return uploader.Config{
 		Dir: l.dir("outputs"), GuestDir: "/outputs", Spool: e.cfg.Spool,
 		Receiver: receiver{e, l}, Known: known, Log: e.log.With("sandbox", l.record.Spec.ID),
-		Writers: writers{e, l}, Skipped: l.skips.note,
+		Writers: writers{e, l}, Skipped: l.skips.note, Wanted: l.wanted,
 	}
 }
 

@@ -82,6 +82,8 @@ type SandboxRecord struct {
 	// Broken are outputs that lost their writers in that state, by their paths
 	// in the guest.
 	Broken map[string]FileState `json:"broken,omitempty"`
+	// Publish are patterns of temporary names whose files commands asked for.
+	Publish []string `json:"publish,omitempty"`
 }
 
 // Input is a file below /inputs.

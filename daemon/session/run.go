@@ -182,6 +182,9 @@ func (e *Engine) begin(r *running) (*live, error) {
 	}
 	err = e.placeInputs(r.ctx, l, rec)
 	if err == nil {
+		err = e.want(l, rec.Publish)
+	}
+	if err == nil {
 		e.settle(&rec, l)
 		err = move(&rec, api.StateRunning, now())
 	}

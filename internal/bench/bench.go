@@ -93,6 +93,7 @@ func sections() []section {
 		{"work", (*bench).measureWork},
 		{"trim", (*bench).measureTrim},
 		{"burst", (*bench).measureBurst},
+		{"publish", (*bench).measurePublish},
 		{"gate", (*bench).measureGate},
 		{"bare-memory", (*bench).measureWithoutPython},
 		{"idle", (*bench).measureIdle},

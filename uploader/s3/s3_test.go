@@ -265,7 +265,9 @@ func TestServerDies(t *testing.T) {
 	poll(t, "a multipart upload", func() bool { return countUploads(t, srv) > 0 })
 	srv.Kill()
 	poll(t, "a failed attempt", func() bool { return u.Stats().Retrying == 1 })
-	srv.Resume()
+	if err := srv.Resume(); err != nil {
+		t.Fatal(err)
+	}
 	poll(t, "the end of the upload", func() bool { return u.Stats().Uploaded == 1 })
 	cancel()
 	if err := <-ran; err != nil {

@@ -42,6 +42,7 @@ func runCommand() *cli.Command {
 			turnFlag(),
 			&cli.StringFlag{Name: "label", Usage: "group its cells under this `LABEL`"},
 			&cli.StringFlag{Name: "kind", Usage: "the `PILL` of its cells, if not the one found out: video-edit, frame-extract, image-edit, audio-edit or file"},
+			&cli.StringSliceFlag{Name: "publish", Usage: "publish also files whose temporary names match `PATTERN`, as '*.part' or '.hidden'"},
 			&cli.StringFlag{Name: "net", Usage: "the chat's network `MODE` from now on: public, allowlist or none; see `sandboxctl net`"},
 			&cli.BoolFlag{Name: "stdin", Aliases: []string{"i"}, Usage: "send our stdin to the command", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "keep-background", Usage: "let processes that the command leaves behind live on in the sandbox", DisableDefaultText: true},
@@ -87,7 +88,7 @@ func run(c *cli.Context) error {
 
 // newRequest builds the request from flags and arguments.
 func newRequest(c *cli.Context) (api.NewCommand, error) {
-	req := api.NewCommand{Dir: c.String("dir"), Turn: c.String("turn"), Label: c.String("label"), Kind: api.Pill(c.String("kind"))}
+	req := api.NewCommand{Dir: c.String("dir"), Turn: c.String("turn"), Label: c.String("label"), Kind: api.Pill(c.String("kind")), Publish: c.StringSlice("publish")}
 	ways := 0
 	if c.IsSet("python") {
 		ways++

@@ -1,5 +1,5 @@
 // Package s3test runs a real S3 server (versitygw, pinned in ../testserver) on
-// the loopback address for tests. The server is built once and kept under the
+// the loopback address for tests and benchmarks. The server is built once and kept under the
 // user's cache directory; the first build takes some minutes.
 package s3test
 
@@ -33,7 +33,6 @@ type Server struct {
 	Endpoint, Bucket, Region     string
 	AccessKeyID, SecretAccessKey string
 
-	t         *testing.T
 	bin, addr string
 	data      string
 	cmd       *exec.Cmd
@@ -43,21 +42,37 @@ type Server struct {
 // Start starts a server that ends with the test.
 func Start(t *testing.T) *Server {
 	t.Helper()
-	bin, err := build()
+	s, err := Launch(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(s.Kill)
+	return s
+}
+
+// Launch starts a server that keeps its objects in the directory data, until it
+// is killed.
+func Launch(ctx context.Context, data string) (*Server, error) {
+	bin, err := build()
+	if err != nil {
+		return nil, err
+	}
+	addr, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
 	s := &Server{
 		Bucket: "outputs", Region: "us-east-1", AccessKeyID: "test-access", SecretAccessKey: "test-secret-of-the-server",
-		t: t, bin: bin, addr: freeAddress(t), data: t.TempDir(),
+		bin: bin, addr: addr, data: data, Endpoint: "http://" + addr,
 	}
-	s.Endpoint = "http://" + s.addr
-	s.Resume()
-	t.Cleanup(s.Kill)
-	if _, err := s.Client().CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: &s.Bucket}); err != nil {
-		t.Fatalf("create bucket: %v\n%s", err, s.log.String())
+	if err := s.Resume(); err != nil {
+		return nil, err
 	}
-	return s
+	if _, err := s.Client().CreateBucket(ctx, &s3.CreateBucketInput{Bucket: &s.Bucket}); err != nil {
+		s.Kill()
+		return nil, fmt.Errorf("create bucket: %w: %s", err, s.log.String())
+	}
+	return s, nil
 }
 
 // Client returns a plain client of the server.
@@ -80,22 +95,23 @@ func (s *Server) Kill() {
 }
 
 // Resume starts the server again at the same address with the same data.
-func (s *Server) Resume() {
-	s.t.Helper()
+func (s *Server) Resume() error {
 	s.cmd = exec.Command(s.bin, "--port", s.addr, "--region", s.Region, "--quiet", "posix", s.data)
 	s.cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+s.AccessKeyID, "ROOT_SECRET_KEY="+s.SecretAccessKey)
 	s.cmd.Dir = s.data
 	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := startOnOwnThread(s.cmd); err != nil {
-		s.t.Fatal(err)
+		s.cmd = nil
+		return fmt.Errorf("start S3 server: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	if err := waitListening(ctx, s.addr); err != nil {
 		s.Kill()
-		s.t.Fatalf("start S3 server: %v\n%s", err, s.log.String())
+		return fmt.Errorf("start S3 server: %w: %s", err, s.log.String())
 	}
+	return nil
 }
 
 func waitListening(ctx context.Context, addr string) error {
@@ -114,14 +130,13 @@ func waitListening(ctx context.Context, addr string) error {
 	}
 }
 
-func freeAddress(t *testing.T) string {
-	t.Helper()
+func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		return "", fmt.Errorf("find a port: %w", err)
 	}
 	defer l.Close()
-	return l.Addr().String()
+	return l.Addr().String(), nil
 }
 
 // build returns the server's binary, built when the cache lacks it. The name

@@ -127,8 +127,8 @@ class Chat:
         """Begins a program or a line of the shell and returns at once.
 
         Options: inputs (names below /inputs, "#3" for a cell, URLs to download in the sandbox), env, dir, timeout
-        (seconds, at most 600), turn, label, kind (the pill of its cells), stdin (bytes), stream_stdin,
-        keep_background, key (an idempotency key).
+        (seconds, at most 600), turn, label, kind (the pill of its cells), publish (patterns of temporary names that are
+        published all the same), stdin (bytes), stream_stdin, keep_background, key (an idempotency key).
         """
         return self._start({"shell": argv} if isinstance(argv, str) else {"argv": list(argv)}, options)
 
