@@ -38,7 +38,8 @@ func TestForkBomb(t *testing.T) {
 	if !strings.Contains(cmd.Reason, "limit of 64 processes") {
 		t.Errorf("the reason is %q", cmd.Reason)
 	}
-	cmd = d.Finish(api.NewCommand{Argv: []string{"bash", "-c", ":(){ :|:& };:"}})
+	// The first process stays for long enough that a slow machine gets there.
+	cmd = d.Finish(api.NewCommand{Argv: []string{"bash", "-c", ":(){ :|:& };:; for i in {1..20}; do sleep 0.5; done"}})
 	if !cmd.State.Ended() || cmd.State == api.StateLost || !strings.Contains(cmd.Reason, "limit of 64 processes") {
 		t.Errorf("the classic one: %s (%s)", cmd.State, cmd.Reason)
 	}
