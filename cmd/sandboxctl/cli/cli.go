@@ -31,6 +31,10 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	// run can end its command.
 	signal.Ignore(syscall.SIGPIPE)
 	app := newApp(stdin, stdout, stderr)
+	if len(args) > 1 && args[1] == completeVerb {
+		complete(app, args[2:], stdout)
+		return 0
+	}
 	err := app.RunContext(ctx, arrange(app, args))
 	if err != nil {
 		report(stderr, err)
@@ -60,7 +64,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		Commands: []*cli.Command{
 			runCommand(), waitCommand(), logsCommand(), killCommand(), psCommand(), shellCommand(), chatsCommand(), skillsCommand(), turnsCommand(),
 			putCommand(), getCommand(), lsCommand(), statCommand(), mvCommand(), rmCommand(), cellsCommand(), exportCommand(), replayCommand(),
-			eventsCommand(), netCommand(), topCommand(), watchCommand(), mcpCommand(), galleryCommand(), accountCommand(), infoCommand(), imageCommand(),
+			eventsCommand(), netCommand(), topCommand(), watchCommand(), mcpCommand(), galleryCommand(), accountCommand(), infoCommand(), imageCommand(), completionCommand(),
 		},
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
@@ -106,9 +110,12 @@ func connect(c *cli.Context) *client.Client {
 	return client.New(c.String("socket"), c.String("account"))
 }
 
+// chatEnv names the environment variable with the chat of verbs that name none.
+const chatEnv = "MEDIA_SANDBOX_CHAT"
+
 // chatFlag names the chat a verb works on.
 func chatFlag() cli.Flag {
-	return &cli.StringFlag{Name: "chat", Aliases: []string{"C"}, Usage: "the `CHAT`", Value: api.DefaultChat, EnvVars: []string{"MEDIA_SANDBOX_CHAT"}}
+	return &cli.StringFlag{Name: "chat", Aliases: []string{"C"}, Usage: "the `CHAT`", Value: api.DefaultChat, EnvVars: []string{chatEnv}}
 }
 
 // wantJSON tells whether --json was given, before or after the verb.

@@ -82,7 +82,7 @@ func psCommand() *cli.Command {
 		Name: "ps", Usage: "list the commands of a chat, or of all chats", ArgsUsage: " ",
 		Description: examples(`sandboxctl ps`, `sandboxctl ps --all --chat spring`),
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "chat", Aliases: []string{"C"}, Usage: "only of this `CHAT`", EnvVars: []string{"MEDIA_SANDBOX_CHAT"}},
+			&cli.StringFlag{Name: "chat", Aliases: []string{"C"}, Usage: "only of this `CHAT`", EnvVars: []string{chatEnv}},
 			&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "those that have ended too", DisableDefaultText: true}, jsonFlag(),
 		},
 		Action: func(c *cli.Context) error {
