@@ -5,6 +5,7 @@ import (
 	"net"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -86,5 +87,29 @@ func TestAFloodStarvesNobody(t *testing.T) {
 	}
 	if ended, err := d.Wait(t.Context(), api.DefaultChat, flood.ID); err != nil || ended.State != api.StateCanceled {
 		t.Errorf("it ended as %s, %v", ended.State, err)
+	}
+}
+
+// TestFollowersOfWhatEndsJustNow ask for the output of short commands at every
+// moment around their end: each gets the record of the end.
+func TestFollowersOfWhatEndsJustNow(t *testing.T) {
+	d := daemontest.Start(t)
+	succeeded(t, d, d.Shell("true"))
+	for i := range 60 {
+		cmd, err := d.Client.Start(t.Context(), api.DefaultChat, api.NewCommand{Argv: []string{"true"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var followers sync.WaitGroup
+		for k := range 8 {
+			followers.Go(func() {
+				<-time.After(time.Duration(i+60*k) * 150 * time.Microsecond)
+				ended, err := d.Output(t.Context(), api.DefaultChat, cmd.ID, true, func(api.OutputChunk) error { return nil })
+				if err != nil || ended.State != api.StateSucceeded {
+					t.Errorf("command %d: %s, %v", i, ended.State, err)
+				}
+			})
+		}
+		followers.Wait()
 	}
 }

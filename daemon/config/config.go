@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -223,10 +224,35 @@ func parse(name string, text []byte) (Config, error) {
 	case err != nil:
 		return c, fmt.Errorf("%s: %w", name, err)
 	}
-	if err := c.Validate(); err != nil {
+	if err := errors.Join(checkDurations(text), c.Validate()); err != nil {
 		return c, fmt.Errorf("%s: %w", name, err)
 	}
 	return c, nil
+}
+
+// checkDurations refuses durations that are bare numbers: the decoder takes
+// them for nanoseconds.
+func checkDurations(text []byte) error {
+	var doc map[string]any
+	if err := toml.Unmarshal(text, &doc); err != nil {
+		return err
+	}
+	var errs []error
+	var walk func(prefix string, doc map[string]any, t reflect.Type)
+	walk = func(prefix string, doc map[string]any, t reflect.Type) {
+		for i := range t.NumField() {
+			f := t.Field(i)
+			key := f.Tag.Get("toml")
+			value, ok := doc[key]
+			if table, isTable := value.(map[string]any); isTable && f.Type.Kind() == reflect.Struct {
+				walk(prefix+key+".", table, f.Type)
+			} else if _, isText := value.(string); ok && !isText && f.Type == reflect.TypeFor[Duration]() {
+				errs = append(errs, fmt.Errorf("%s%s is the number %v: write it like \"5m\" or \"90s\"", prefix, key, value))
+			}
+		}
+	}
+	walk("", doc, reflect.TypeFor[Config]())
+	return errors.Join(errs...)
 }
 
 // maxPresign is the longest that S3 signs a URL for.

@@ -18,6 +18,7 @@ func TestLoad(t *testing.T) {
 		{"unknown table", "[limit]\nmemory = \"1GiB\"\n", "config.toml:1: unknown key limit"},
 		{"bad size", "[limits]\nmemory = \"lots\"\n", "config.toml:2"},
 		{"bad duration", "[limits]\nidle_life = \"5 minutes\"\n", "\"5 minutes\" is not a duration"},
+		{"duration without unit", "[limits]\ntimeout = 5\n", "limits.timeout is the number 5: write it like"},
 		{"wrong type", "[limits]\npids = \"many\"\n", "config.toml:2"},
 		{"not TOML", "[limits\n", "config.toml:1"},
 		{"newer", "version = 2\n", "version is 2, this program reads 1"},

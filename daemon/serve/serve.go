@@ -117,6 +117,9 @@ func configure(c *cli.Context) (config.Config, error) {
 		if !c.IsSet(flag) {
 			continue
 		}
+		if c.String(flag) == "" {
+			return cfg, fmt.Errorf("--%s is empty: give a path", flag)
+		}
 		if *field, err = filepath.Abs(c.String(flag)); err != nil {
 			return cfg, fmt.Errorf("--%s: %w", flag, err)
 		}

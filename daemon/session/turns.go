@@ -177,13 +177,11 @@ func wireTurn(t TurnRecord) api.Turn {
 // Wait returns the command once it has ended, or as it is when ctx ends, or
 // marked as continuing when the caller's turn is over.
 func (e *Engine) Wait(ctx context.Context, k ChatKey, id, turn string) (api.Command, error) {
-	c, err := e.Command(k, id)
-	if err != nil {
-		return c, err
-	}
+	// In this order: one that ends in between is read as it ended.
 	r := e.runningOf(id)
-	if r == nil {
-		return c, nil
+	c, err := e.Command(k, id)
+	if err != nil || r == nil {
+		return c, err
 	}
 	in, err := e.waitTurn(k, turn)
 	if err != nil {

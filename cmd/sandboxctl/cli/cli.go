@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"strings"
@@ -186,7 +187,13 @@ func openInput(path string) (*os.File, os.FileInfo, error) {
 // checkInput refuses what is no file, and does not open it: opening a named
 // pipe would wait for its writer.
 func checkInput(path string) error {
+	if path == "" {
+		return usagef("the name of a file is empty")
+	}
 	st, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return usagef("there is no file %s on this host", path)
+	}
 	if err != nil {
 		return usagef("%v", err)
 	}

@@ -35,6 +35,9 @@ func mcpCommand() *cli.Command {
 			if err != nil {
 				return fmt.Errorf("find the directory for files: %w", err)
 			}
+			if !isDir(dir) {
+				return usagef("--dir %s is no directory of this host", c.String("dir"))
+			}
 			return mcp.Serve(c.Context, mcp.Config{
 				Client: connect(c), Chat: c.String("chat"), Dir: dir, Patience: c.Duration("patience"),
 				Log: slog.New(slog.NewTextHandler(c.App.ErrWriter, &slog.HandlerOptions{Level: slog.LevelWarn})),

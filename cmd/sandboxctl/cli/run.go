@@ -123,8 +123,8 @@ func newRequest(c *cli.Context) (api.NewCommand, error) {
 		if err != nil {
 			return req, usagef("timeout %q is not a duration: write it like 90s or 5m", c.String("timeout"))
 		}
-		if d <= 0 || d > api.MaxTimeout {
-			return req, usagef("timeout %s is not between 0s and %s: longer work is split into several commands", d, api.MaxTimeout)
+		if d < time.Millisecond || d > api.MaxTimeout {
+			return req, usagef("timeout %s is not between 1ms and %s: longer work is split into several commands", d, api.MaxTimeout)
 		}
 		req.Timeout = d.Seconds()
 	}

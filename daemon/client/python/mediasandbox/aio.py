@@ -1,7 +1,7 @@
 """The same client for asyncio.
 
-Each call runs in a thread of the loop's executor; a task that is canceled ends its request at once. Names and
-arguments are those of the client, where they are described.
+Each call runs in a thread of the loop's executor; a task that is canceled ends its request at once, but not the command that
+it started: cancel that. Names and arguments are those of the client, where they are described.
 """
 
 from __future__ import annotations
@@ -82,6 +82,9 @@ class AsyncChat:
     async def open_turn(self, id: str = "") -> Turn:
         return await self._do(lambda chat: chat.open_turn(id))
 
+    async def turns(self) -> list[Turn]:
+        return await self._do(lambda chat: chat.turns())
+
     async def run(self, argv: Iterable[str] | str, **options: Any) -> AsyncResult:
         return AsyncResult(self, await self._do(lambda chat: chat.run(argv, **options)))
 
@@ -93,6 +96,12 @@ class AsyncChat:
 
     async def start_python(self, source: str, *args: str, **options: Any) -> AsyncRunning:
         return AsyncRunning(self, (await self._do(lambda chat: chat.start_python(source, *args, **options))).record)
+
+    async def commands(self) -> list[Command]:
+        return await self._do(lambda chat: chat.commands())
+
+    async def command(self, id: str) -> AsyncRunning:
+        return AsyncRunning(self, (await self._do(lambda chat: chat.command(id))).record)
 
     async def cells(self, **query: str) -> list[AsyncCell]:
         return [AsyncCell(self, c) for c in await self._do(lambda chat: chat.cells(**query))]
@@ -114,6 +123,21 @@ class AsyncChat:
 
     async def files(self, path: str = "/workspace") -> list[FileInfo]:
         return await self._do(lambda chat: chat.files(path))
+
+    async def stat(self, path: str) -> FileInfo:
+        return await self._do(lambda chat: chat.stat(path))
+
+    async def move(self, source: str, to: str, *, replace: bool = False) -> FileInfo:
+        return await self._do(lambda chat: chat.move(source, to, replace=replace))
+
+    async def network(self) -> dict[str, Any]:
+        return await self._do(lambda chat: chat.network())
+
+    async def set_network(self, mode: Any = None, rules: list[str] | None = None) -> dict[str, Any]:
+        return await self._do(lambda chat: chat.set_network(mode, rules))
+
+    async def set_skills(self, *names: str) -> None:
+        await self._do(lambda chat: chat.set_skills(*names))
 
     async def remove(self, path: str) -> None:
         await self._do(lambda chat: chat.remove(path))
@@ -140,6 +164,12 @@ class AsyncRunning:
 
     async def result(self) -> AsyncResult:
         return AsyncResult(self.chat, await self.chat._caller.call(lambda c: self._of(c).result()))
+
+    async def signal(self, number: int) -> None:
+        await self.chat._caller.call(lambda c: self._of(c).signal(number))
+
+    async def feed(self, content: commands.Content | Iterable[bytes]) -> None:
+        await self.chat._caller.call(lambda c: self._of(c).feed(content))
 
     async def cancel(self) -> None:
         await self.chat._caller.call(lambda c: self._of(c).cancel())

@@ -12,12 +12,17 @@ from typing import Any, BinaryIO, Literal
 
 from .cells import Cell
 from .commands import Content, Result, Running
-from .errors import ChatExists
+from .errors import ChatExists, InvalidArgument
 from .records import CellRecord, ChatRecord, Command, Event, FileInfo, OutputChunk, Turn, decode
 from .streams import save, whole
 from .transport import Transport, events
 
 __all__ = ["Chat", "Client"]
+
+# What start takes beside what is to run.
+_OPTIONS = {
+    "inputs", "env", "dir", "timeout", "turn", "label", "kind", "publish", "stdin", "stream_stdin", "keep_background", "key",
+}
 
 
 class Client:
@@ -62,6 +67,8 @@ class Chat:
     ) -> None:
         self.client = client or Client(socket, account)
         self._call = self.client.transport.call
+        if id == "":
+            raise InvalidArgument("the chat's id is empty", hint="leave it out for a new chat")
         self.id = id or ""
         if create:
             wish = {"id": id, "title": title, "network": network, "retention": retention}
@@ -109,8 +116,7 @@ class Chat:
         Options are those of start. on_output sees the output as it comes. With check a command that did not succeed
         raises CommandFailed.
         """
-        what = {"shell": argv} if isinstance(argv, str) else {"argv": list(argv)}
-        return self._finish(what, check, on_output, options)
+        return self._finish(_program(argv), check, on_output, options)
 
     def run_python(self, source: str, *args: str, check: bool = False, on_output: Callable[[OutputChunk], None] | None = None,
                    **options: Any) -> Result:
@@ -126,25 +132,34 @@ class Chat:
     def start(self, argv: Iterable[str] | str, **options: Any) -> Running:
         """Begins a program or a line of the shell and returns at once.
 
-        Options: inputs (names below /inputs, "#3" for a cell, URLs to download in the sandbox), env, dir, timeout
+        Options: inputs (a list: names of what put has brought to /inputs, cells or "#3", URLs to download in the sandbox), env, dir, timeout
         (seconds, at most 600), turn, label, kind (the pill of its cells), publish (patterns of temporary names that are
         published all the same), stdin (bytes), stream_stdin, keep_background, key (an idempotency key).
         """
-        return self._start({"shell": argv} if isinstance(argv, str) else {"argv": list(argv)}, options)
+        return self._start(_program(argv), options)
 
     def start_python(self, source: str, *args: str, **options: Any) -> Running:
         """Begins Python source and returns at once. See start."""
         return self._start({"python": source, "args": list(args)}, options)
 
     def _start(self, what: dict[str, Any], options: dict[str, Any]) -> Running:
+        unknown = options.keys() - _OPTIONS
+        if unknown:
+            raise TypeError(f"unknown options of a command: {', '.join(sorted(unknown))}; see Chat.start")
         wish = {**what, **options}
         key = wish.pop("key", None) or uuid.uuid4().hex
-        if "timeout" in wish:
-            wish["timeout_seconds"] = wish.pop("timeout")
+        if wish.get("timeout") is not None:
+            if wish["timeout"] <= 0:
+                raise InvalidArgument(f"timeout {wish['timeout']} is not above 0 seconds")
+            wish["timeout_seconds"] = wish["timeout"]
+        wish.pop("timeout", None)
         if "stdin" in wish:
             wish["stdin"] = base64.b64encode(wish["stdin"]).decode()
-        if "inputs" in wish:
-            wish["inputs"] = [str(i) for i in wish["inputs"]]
+        for name in ("inputs", "publish"):
+            if isinstance(wish.get(name), str):
+                raise TypeError(f"{name} is a list: write [{wish[name]!r}]")
+            if wish.get(name):
+                wish[name] = [str(i) for i in wish[name]]
         started = self.client.transport.again(
             lambda _: self._call("POST", self._path("commands"), send=wish, headers={"Idempotency-Key": key}))
         return Running(self, decode(Command, started))
@@ -242,6 +257,14 @@ class Chat:
     def set_skills(self, *names: str) -> None:
         """Says which skills the chat has, from now on and in its live sandbox."""
         self._call("PUT", self._path("skills"), send={"skills": list(names)})
+
+
+def _program(argv: Iterable[str] | str) -> dict[str, Any]:
+    if isinstance(argv, str):
+        return {"shell": argv}
+    if not isinstance(argv, Iterable):
+        raise TypeError(f"a program is a list of arguments or a line for the shell, not {argv!r}")
+    return {"argv": [str(a) for a in argv]}
 
 
 class _Feed:

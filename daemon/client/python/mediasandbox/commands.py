@@ -101,7 +101,8 @@ class Result:
         self.chat, self.record, self.stdout_bytes, self.stderr_bytes = chat, record, stdout, stderr
 
     def __repr__(self) -> str:
-        return f"Result({self.state!r}, exit_code={self.exit_code!r}, cells={self.cells!r})"
+        why = f", reason={self.record.reason!r}" if self.record.reason else ""
+        return f"Result({self.state!r}, exit_code={self.exit_code!r}{why}, cells={self.cells!r})"
 
     @property
     def ok(self) -> bool:

@@ -115,8 +115,18 @@ class Files(unittest.TestCase):
             self.assertIn("600", str(e.exception))
             with self.assertRaises(ms.CellNotFound):
                 chat.cell(99)
+            for bad in ("../x", ""):
+                with self.assertRaises(ms.InvalidArgument):
+                    ms.Chat(bad)
             with self.assertRaises(ms.InvalidArgument):
-                ms.Chat("../x")
+                chat.run("true", timeout=0)
+            for wrong in ({"inputs": "a.png"}, {"publish": "*.part"}, {"bogus": 1}):
+                with self.assertRaises(TypeError) as e:
+                    chat.run("true", **wrong)
+                self.assertIn(next(iter(wrong)), str(e.exception))
+            with self.assertRaises(TypeError):
+                chat.run(5)
+            self.assertIn("a.png", repr(chat.run("true", inputs=["a.png"])))
         with self.assertRaises(ms.Unreachable) as e:
             ms.Client("/nonexistent/api.sock").info()
         self.assertIn("is sandboxd running?", str(e.exception))
@@ -142,6 +152,13 @@ class Events(unittest.TestCase):
 
 
 class Async(unittest.IsolatedAsyncioTestCase):
+    def test_it_has_the_methods_of_the_client(self):
+        for mine, its in ((ms.AsyncChat, ms.Chat), (ms.AsyncRunning, ms.Running)):
+            missing = {n for n in vars(its) if not n.startswith("_")} - {n for n in dir(mine)}
+            self.assertEqual(missing, set())
+
+
+class AsyncWork(unittest.IsolatedAsyncioTestCase):
     async def test_the_main_job(self):
         async with ms.AsyncChat("async") as chat:
             r = await chat.run_python(DRAW, "coral")
