@@ -91,7 +91,8 @@ func TestAFloodStarvesNobody(t *testing.T) {
 }
 
 // TestFollowersOfWhatEndsJustNow ask for the output of short commands at every
-// moment around their end: each gets the record of the end.
+// moment around their end: each gets the record of the end. The moment that it
+// hunts is short: a fault there shows in some runs only.
 func TestFollowersOfWhatEndsJustNow(t *testing.T) {
 	d := daemontest.Start(t)
 	succeeded(t, d, d.Shell("true"))

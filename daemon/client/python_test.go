@@ -1,12 +1,15 @@
 package client_test
 
 import (
+	"bufio"
 	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"testing"
+	"time"
 
 	"mediasandbox/daemon/daemontest"
 )
@@ -36,6 +39,64 @@ func TestPythonClient(t *testing.T) {
 			}
 			t.Logf("%s", run.ran.Find(out))
 		})
+	}
+}
+
+// TestPythonClientOverRestarts kills the daemon twice under a client that
+// follows a command and its chat: it misses nothing and is told nothing twice.
+func TestPythonClientOverRestarts(t *testing.T) {
+	p := daemontest.Spawn(t)
+	root, err := filepath.Abs("python")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "python3", filepath.Join(root, "tests", "restart.py"))
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+root, "PYTHONDONTWRITEBYTECODE=1", "MEDIA_SANDBOX_SOCKET="+p.Config.Paths.Socket)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for want := range slices.Values([]string{"up", "whole"}) {
+		if !lines.Scan() || lines.Text() != want {
+			t.Errorf("it printed %q, want %q", lines.Text(), want)
+			break
+		}
+		if want == "up" {
+			for range 2 {
+				p.Kill()
+				<-time.After(300 * time.Millisecond) // the client meets nobody
+				p.Again()
+				<-time.After(300 * time.Millisecond)
+			}
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, said.String())
+	}
+}
+
+// TestPythonOutputIsWholeOverABadLine: connections that break in the middle of
+// an answer cost the follower nothing.
+func TestPythonOutputIsWholeOverABadLine(t *testing.T) {
+	d := daemontest.Start(t)
+	bad, breaks := badLine(t, d.Config.Paths.Socket, 400<<10)
+	root, err := filepath.Abs("python")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "python3", filepath.Join(root, "tests", "badline.py"))
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+root, "PYTHONDONTWRITEBYTECODE=1", "MEDIA_SANDBOX_SOCKET="+d.Config.Paths.Socket, "BAD_SOCKET="+bad)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if breaks.Load() < 3 {
+		t.Errorf("the line broke %d times", breaks.Load())
 	}
 }
 

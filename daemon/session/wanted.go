@@ -40,10 +40,11 @@ func (e *Engine) want(l *live, patterns []string) error {
 		return nil
 	}
 	if len(wanted) > maxWanted {
-		return api.Errorf(api.CodeInvalid, "the commands of this sandbox want %d patterns of names published, the limit is %d", len(wanted), maxWanted)
+		return api.Errorf(api.CodeInvalid, "the commands of this sandbox want %d patterns of names published, the limit is %d", len(wanted), maxWanted).
+			WithHint("use fewer and wider patterns")
 	}
 	l.record.Publish = wanted
-	return e.cfg.Store.Update(func(tx Tx) error { return tx.PutSandbox(l.record) })
+	return e.recordSandbox(l)
 }
 
 // wantsAll tells whether all patterns were asked for already.

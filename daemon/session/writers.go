@@ -119,6 +119,11 @@ func (e *Engine) sealBroken(l *live) error {
 // recordBroken writes down the broken files; l.mu is held.
 func (e *Engine) recordBroken(l *live) error {
 	l.record.Broken = maps.Clone(l.broken)
+	return e.recordSandbox(l)
+}
+
+// recordSandbox writes down the sandbox; l.mu is held.
+func (e *Engine) recordSandbox(l *live) error {
 	return e.cfg.Store.Update(func(tx Tx) error { return tx.PutSandbox(l.record) })
 }
 

@@ -17,8 +17,9 @@ import (
 )
 
 // writerSource writes the same file again for each line of its input, and
-// prints when it had closed it. Arguments: path, bytes. The contents are an
-// array of NumPy's: a format that says how long it is.
+// prints when it had closed it. Arguments: path, bytes. The contents of a .npy
+// are an array of NumPy's, a format that says how long it is; those of others
+// are lines of text, whose writer may come back to append.
 const writerSource = `import sys, time
 import numpy
 
@@ -27,18 +28,23 @@ noise = numpy.random.default_rng(1)
 for line in sys.stdin:
     values = noise.integers(0, 256, size - 128, dtype=numpy.uint8)
     with open(path, "wb") as f:
-        numpy.save(f, values)
+        if path.endswith(".npy"):
+            numpy.save(f, values)
+        else:
+            f.write(values[: size // 2].tobytes().hex().encode() + b"\n")
     print(time.time_ns(), flush=True)
 `
 
-// publishSizes are in bytes, with their names.
+// publishSizes are the files, in bytes.
 var publishSizes = []struct {
 	name  string
+	file  string
 	bytes int
 	// target holds for the wait beside the transfer; 0 reports only.
 	target float64
 }{
-	{"1 kB", 1000, 60}, {"1 MB", 1_000_000, 60}, {"100 MB", 100_000_000, 0},
+	{"1 kB", "small.npy", 1000, 60}, {"1 MB", "middle.npy", 1_000_000, 60}, {"100 MB", "large.npy", 100_000_000, 0},
+	{"1 kB of text", "lines.txt", 1000, 0},
 }
 
 const publishTimeout = 2 * time.Minute
@@ -53,8 +59,12 @@ func (b *bench) measurePublish() error {
 	if err != nil {
 		return err
 	}
-	d, err := b.startConfigured("s3", func(c *config.Config) { b.useS3(c, server) })
+	d, err := b.startOnS3(server)
 	if err != nil {
+		return err
+	}
+	// First, so that nothing before it has made the daemon larger.
+	if err := b.hugeUpload(d); err != nil {
 		return err
 	}
 	plain, err := newPlainS3(b.ctx, server)
@@ -64,10 +74,7 @@ func (b *bench) measurePublish() error {
 	if err := b.publishTo("S3", d, plain.transfers); err != nil {
 		return err
 	}
-	if err := b.uploadThroughput(server, plain); err != nil {
-		return err
-	}
-	return errors.Join(b.hugeUpload(d), d.stop())
+	return errors.Join(b.uploadThroughput(server, plain), d.stop())
 }
 
 // publishTo adds a row for each size. transfers says how long the bare bytes
@@ -75,7 +82,7 @@ func (b *bench) measurePublish() error {
 func (b *bench) publishTo(store string, d *daemon, transfers func(size, n int) (sample, error)) error {
 	for _, size := range publishSizes {
 		b.tick()
-		waits, err := d.publishTimes(size.bytes, b.samples)
+		waits, err := d.publishTimes(size.file, size.bytes, b.samples)
 		if err != nil {
 			return fmt.Errorf("%s to %s: %w", size.name, store, err)
 		}
@@ -98,7 +105,7 @@ func (b *bench) publishTo(store string, d *daemon, transfers func(size, n int) (
 
 // publishTimes lets a command write a file n times, each when the one before
 // is published.
-func (d *daemon) publishTimes(size, n int) (sample, error) {
+func (d *daemon) publishTimes(file string, size, n int) (sample, error) {
 	ctx, cancel := context.WithTimeout(d.b.ctx, time.Duration(n)*publishTimeout)
 	defer cancel()
 	d.nextID++
@@ -106,9 +113,8 @@ func (d *daemon) publishTimes(size, n int) (sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	turn := strconv.Itoa(size)
 	cmd, err := d.Start(ctx, chat.ID, api.NewCommand{
-		Python: writerSource, Args: []string{"/outputs/values-" + turn + ".npy", turn}, Stream: true, Timeout: api.MaxTimeout.Seconds(),
+		Python: writerSource, Args: []string{"/outputs/" + file, strconv.Itoa(size)}, Stream: true, Timeout: api.MaxTimeout.Seconds(),
 	})
 	if err != nil {
 		return nil, err
@@ -204,12 +210,19 @@ func (b *bench) startS3() (*s3test.Server, error) {
 	return server, nil
 }
 
-// useS3 keeps a daemon's cells on the server.
-func (b *bench) useS3(c *config.Config, server *s3test.Server) {
-	c.Store.Kind = "s3"
-	c.Store.S3 = config.S3{
-		Bucket: server.Bucket, Region: server.Region, Endpoint: server.Endpoint, PathStyle: true, Prefix: "cells",
-		PresignExpiry: config.Duration(time.Hour),
-		AccessKeyFile: b.secret("key", server.AccessKeyID), SecretKeyFile: b.secret("secret", server.SecretAccessKey),
+// startOnS3 starts a daemon that keeps its cells on the server.
+func (b *bench) startOnS3(server *s3test.Server) (*daemon, error) {
+	key, secret := filepath.Join(b.dir, "key"), filepath.Join(b.dir, "secret")
+	for path, value := range map[string]string{key: server.AccessKeyID, secret: server.SecretAccessKey} {
+		if err := os.WriteFile(path, []byte(value), 0o600); err != nil {
+			return nil, fmt.Errorf("write a credential: %w", err)
+		}
 	}
+	return b.startConfigured("s3", func(c *config.Config) {
+		c.Store.Kind = "s3"
+		c.Store.S3 = config.S3{
+			Bucket: server.Bucket, Region: server.Region, Endpoint: server.Endpoint, PathStyle: true, Prefix: "cells",
+			PresignExpiry: config.Duration(time.Hour), AccessKeyFile: key, SecretKeyFile: secret,
+		}
+	})
 }

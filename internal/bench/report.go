@@ -8,7 +8,7 @@ import (
 
 // target is what a figure must not exceed.
 type target struct {
-	of    string // p50, p95, mean or ratio
+	of    string // p50, p95, max, mean or ratio
 	limit float64
 }
 
@@ -39,6 +39,8 @@ func (r row) value(of string) float64 {
 		return r.subject.p50()
 	case "p95":
 		return r.subject.p95()
+	case "max":
+		return r.subject.quantile(1)
 	case "mean":
 		return r.subject.mean()
 	case "ratio":

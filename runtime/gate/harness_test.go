@@ -380,3 +380,13 @@ func gatePIDs(t testing.TB) []int {
 }
 
 func isErrno(err error, want syscall.Errno) bool { return errors.Is(err, want) }
+
+// processes counts the children of this one.
+func processes(t testing.TB) int {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(bytes.Fields(b))
+}

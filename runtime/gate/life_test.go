@@ -2,7 +2,6 @@ package gate
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -193,16 +192,6 @@ func badGate() (code int, ok bool) {
 		select {}
 	}
 	return 0, false
-}
-
-// processes counts the children of this one.
-func processes(t testing.TB) int {
-	t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(bytes.Fields(b))
 }
 
 func TestAttachTwice(t *testing.T) {

@@ -54,7 +54,7 @@ func boundCommands(root string, pids int64) (commandsGroup, error) {
 // add makes the cgroup of one command.
 func (c commandsGroup) add() (commandGroup, error) {
 	name := "command-" + strconv.FormatInt(c.made.Add(1), 10)
-	g := commandGroup{dir: filepath.Join(c.dir, name), above: c, before: c.refusals()}
+	g := commandGroup{dir: filepath.Join(c.dir, name), above: c}
 	if err := os.Mkdir(g.dir, 0o755); err != nil {
 		return commandGroup{}, fmt.Errorf("make the command's cgroup: %w", err)
 	}

@@ -74,17 +74,22 @@ func outputPipe() (r, w *os.File, err error) {
 
 // takeKit returns the kit that was made ahead, or another one when there is none
 // or the guest has removed its cgroup.
-func (t *table) takeKit() (*kit, error) {
+func (t *table) takeKit() (k *kit, err error) {
 	select {
-	case k := <-t.kits:
-		if k.group.exists() {
-			k.group.before = t.cgroup.refusals()
-			return k, nil
+	case k = <-t.kits:
+		if !k.group.exists() {
+			k.close()
+			k = nil
 		}
-		k.close()
 	default:
 	}
-	return t.makeKit()
+	if k == nil {
+		if k, err = t.makeKit(); err != nil {
+			return nil, err
+		}
+	}
+	k.group.before = t.cgroup.refusals()
+	return k, nil
 }
 
 // refill makes a kit for the next command. Where that fails the next command

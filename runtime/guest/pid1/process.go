@@ -67,16 +67,17 @@ func (p *process) descriptors(req guest.Start, k *kit) ([]*os.File, error) {
 		closeAll(k.child)
 		return p.terminal(*req.TTY)
 	}
-	p.outR, p.errR = k.outR, k.errR
 	if req.Stdin {
 		r, w, err := os.Pipe()
 		if err != nil {
+			k.closeReaders()
 			closeAll(k.child)
 			return nil, fmt.Errorf("make stdin: %w", err)
 		}
 		k.child[0].Close()
 		k.child[0], p.stdin = r, newInput(p.id, w, p.host)
 	}
+	p.outR, p.errR = k.outR, k.errR
 	return k.child, nil
 }
 

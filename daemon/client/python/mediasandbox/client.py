@@ -15,7 +15,7 @@ from .commands import Content, Result, Running
 from .errors import ChatExists, InvalidArgument
 from .records import CellRecord, ChatRecord, Command, Event, FileInfo, OutputChunk, Turn, decode
 from .streams import save, whole
-from .transport import Transport, events
+from .transport import BROKEN, Transport, events
 
 __all__ = ["Chat", "Client"]
 
@@ -161,7 +161,7 @@ class Chat:
             if wish.get(name):
                 wish[name] = [str(i) for i in wish[name]]
         started = self.client.transport.again(
-            lambda _: self._call("POST", self._path("commands"), send=wish, headers={"Idempotency-Key": key}))
+            lambda: self._call("POST", self._path("commands"), send=wish, headers={"Idempotency-Key": key}))
         return Running(self, decode(Command, started))
 
     def commands(self) -> list[Command]:
@@ -241,9 +241,18 @@ class Chat:
         A daemon that restarts is waited for, and none is missed or told twice.
         """
         last = self.record().last_event if after is None else after
-        source = _Feed(self.client.transport, self._path("events"), last)
-        for _, data in source:
-            yield decode(Event, data)
+        met = False
+        while True:
+            answer = self.client.transport.again(
+                lambda: self.client.transport.open("GET", self._path("events"), headers={"Last-Event-ID": str(last)}), met=met)
+            met = True
+            with answer:
+                try:
+                    for _, data in events(answer):
+                        last = data["id"]
+                        yield decode(Event, data)
+                except BROKEN:
+                    pass  # the next connection goes on after the last one
 
     def network(self) -> dict[str, Any]:
         """What the chat's sandboxes may reach, and what they moved."""
@@ -265,31 +274,3 @@ def _program(argv: Iterable[str] | str) -> dict[str, Any]:
     if not isinstance(argv, Iterable):
         raise TypeError(f"a program is a list of arguments or a line for the shell, not {argv!r}")
     return {"argv": [str(a) for a in argv]}
-
-
-class _Feed:
-    """Events by id, over as many connections as it takes."""
-
-    def __init__(self, transport: Transport, path: list[str], last: int) -> None:
-        self.transport, self.path, self.last = transport, path, last
-
-    def __iter__(self) -> Iterator[tuple[str, Any]]:
-        met = False
-        while True:
-            answer = self._connect(met)
-            met = True
-            with answer:
-                try:
-                    for name, data in events(answer):
-                        self.last = data["id"]
-                        yield name, data
-                except (OSError, EOFError):
-                    pass  # the next connection goes on after the last one
-
-    def _connect(self, met: bool) -> Any:
-        def attempt(alive: Callable[[], None]) -> Any:
-            if met:
-                alive()
-            return self.transport.open("GET", self.path, headers={"Last-Event-ID": str(self.last)})
-
-        return self.transport.again(attempt)

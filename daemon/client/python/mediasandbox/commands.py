@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from .cells import Cell
 from .errors import CommandFailed, StreamCut
 from .records import Command, OutputChunk, decode
-from .transport import events
+from .transport import BROKEN, events
 
 if TYPE_CHECKING:
     from .client import Chat
@@ -41,12 +41,8 @@ class Running:
             try:
                 yield from self._output(offsets)
                 return
-            except (OSError, EOFError, StreamCut):
-                self.chat.client.transport.again(self._heard)
-
-    def _heard(self, alive: Callable[[], None]) -> None:
-        alive()
-        self.chat.client.info()
+            except (StreamCut, *BROKEN):
+                self.chat.client.transport.again(self.chat.client.info, met=True)
 
     def _output(self, offsets: dict[str, int]) -> Iterator[OutputChunk]:
         path = self.chat._path("commands", self.id, "output")
@@ -64,7 +60,7 @@ class Running:
         """Waits for the end. In a turn that is over first, the record comes back with continues set."""
         while True:
             now = self.chat.client.transport.again(
-                lambda _: self.chat._call("GET", self.chat._path("commands", self.id), query={"wait": _WAIT_SLICE, "turn": turn}))
+                lambda: self.chat._call("GET", self.chat._path("commands", self.id), query={"wait": _WAIT_SLICE, "turn": turn}))
             self.record = decode(Command, now)
             if self.record.ended or self.record.continues:
                 return self.record

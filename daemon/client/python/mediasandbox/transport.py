@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 
 from .errors import InvalidArgument, StreamCut, Unreachable, from_wire
 
-__all__ = ["DEFAULT_SOCKET", "Abortable", "Transport", "events"]
+__all__ = ["BROKEN", "DEFAULT_SOCKET", "Abortable", "Transport", "events"]
 
 DEFAULT_SOCKET = "/run/media-sandbox/api.sock"
 
@@ -23,7 +23,8 @@ DEFAULT_SOCKET = "/run/media-sandbox/api.sock"
 # restarting, and commands go on without it.
 RECONNECT_FOR = 30.0
 
-_BROKEN = (ConnectionError, http.client.IncompleteRead, http.client.BadStatusLine, http.client.RemoteDisconnected)
+# What a connection raises that the daemon's end breaks.
+BROKEN = (ConnectionError, http.client.IncompleteRead, http.client.BadStatusLine)
 
 T = TypeVar("T")
 
@@ -100,22 +101,16 @@ class Transport:
             text = answer.read()
         return json.loads(text) if text else None
 
-    def again(self, attempt: Callable[[Callable[[], None]], T]) -> T:
+    def again(self, attempt: Callable[[], T], *, met: bool = False) -> T:
         """Calls attempt, and calls it again while the daemon is away after it was there.
 
-        attempt gets a function to call whenever it hears from the daemon. A daemon that never was there is not
-        waited for.
+        A daemon that never was there is not waited for; met says that it was, and so does a connection that breaks.
         """
-        met, lost, pause = False, 0.0, 0.05
-
-        def alive() -> None:
-            nonlocal met, lost, pause
-            met, lost, pause = True, 0.0, 0.05
-
+        lost, pause = 0.0, 0.05
         while True:
             try:
-                return attempt(alive)
-            except (Unreachable, *_BROKEN) as e:
+                return attempt()
+            except (Unreachable, *BROKEN) as e:
                 met = met or not isinstance(e, Unreachable)
                 now = time.monotonic()
                 lost = lost or now

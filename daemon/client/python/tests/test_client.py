@@ -4,10 +4,13 @@ import asyncio
 import contextlib
 import io
 import tempfile
+import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import mediasandbox as ms
+from mediasandbox import transport
 
 DRAW = """
 import sys
@@ -130,6 +133,25 @@ class Files(unittest.TestCase):
         with self.assertRaises(ms.Unreachable) as e:
             ms.Client("/nonexistent/api.sock").info()
         self.assertIn("is sandboxd running?", str(e.exception))
+
+
+class Away(unittest.TestCase):
+    def test_a_daemon_that_stays_away_is_given_up(self):
+        line = transport.Transport("/nonexistent/api.sock")
+        with mock.patch.object(transport, "RECONNECT_FOR", 0.3):
+            began = time.monotonic()
+            with self.assertRaises(ms.Unreachable):
+                line.again(lambda: line.call("GET", ["info"]), met=True)
+            self.assertGreater(time.monotonic() - began, 0.3)
+            calls = []
+
+            def broken():
+                calls.append(1)
+                raise ConnectionResetError("reset")
+
+            with self.assertRaises(ms.StreamCut):
+                line.again(broken)
+            self.assertGreater(len(calls), 1)
 
 
 class Events(unittest.TestCase):
